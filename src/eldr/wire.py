@@ -52,7 +52,7 @@ def encode_counts(
         "tokens": tokens,
         "dtype": name,
         "enc": ENCODING,
-        "counts": binascii.b2a_base64(zlib.compress(data, 1), newline=False).decode("ascii"),
+        "counts": binascii.b2a_base64(zlib.compress(data.tobytes(), 1), newline=False).decode("ascii"),
     }
     if covered is not None and covered != tokens:
         payload["covered"] = covered
