@@ -1,0 +1,181 @@
+"""Settings of the router: frozen, and the same from flags and from a YAML file.
+
+A key that is not known, or a value of the wrong kind, raises ConfigError naming both. Flags win over the file.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+from msgspec import Meta, Struct
+
+from eldr.errors import ConfigError
+
+Seconds = Annotated[float, Meta(gt=0)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+ROLES = {"prefill": "p", "decode": "d"}
+"""Roles of workers, with the letter that begins their default names (p0, d0, d1, ...)."""
+
+
+class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """One engine: its name in logs, metrics and answers, and the root of its URL (no path)."""
+
+    name: Name
+    url: str
+
+
+class PolicyConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy of eldr.policy by name, and the options that its constructor takes."""
+
+    name: str = "locality_band"
+    options: dict[str, Any] = {}
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that `eldr serve` can be told. Times in seconds.
+
+    prefill, decode: the workers, in the order in which policies and profiles count them.
+    profile: file made by `eldr fit`; None routes by load alone.
+    model: the served model that the profile must have been fitted for; None asks the workers.
+    label_header: request header whose value is the request's label, for routing by static labels.
+    wait_s: how long to wait at start for a worker of each role.
+    drain_s: how long running requests may take to finish after SIGTERM.
+    connect_timeout_s: for one connection to a worker.
+    idle_timeout_s: longest silence of a worker, during a prefill or between two chunks of an answer.
+    health_interval_s, health_timeout_s: of the active check (GET /health) of each worker.
+    body_limit_bytes: largest request body; larger ones get 413.
+    records: file to which one JSON line a request is appended, or None.
+    seed: of the random numbers of policies that need them.
+    """
+
+    prefill: tuple[WorkerConfig, ...]
+    decode: tuple[WorkerConfig, ...]
+    policy: PolicyConfig = PolicyConfig()
+    profile: str | None = None
+    model: str | None = None
+    host: str = "127.0.0.1"
+    port: Port = 8000
+    label_header: str = "x-eldr-label"
+    wait_s: Annotated[float, Meta(ge=0)] = 10.0
+    drain_s: Annotated[float, Meta(ge=0)] = 30.0
+    connect_timeout_s: Seconds = 5.0
+    idle_timeout_s: Seconds = 300.0
+    health_interval_s: Seconds = 2.0
+    health_timeout_s: Seconds = 5.0
+    body_limit_bytes: Annotated[int, Meta(gt=0)] = 64 * 1024 * 1024
+    records: str | None = None
+    seed: int = 0
+
+
+def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
+    """Settings from a YAML file (None for no file) with `overrides` (the flags that were given) over them.
+
+    Raises ConfigError for an unreadable file, an unknown key, a bad value, no workers, or two of one name.
+    """
+    raw = {**(_read_yaml(path) if path else {}), **overrides}
+    for role, letter in ROLES.items():
+        if not raw.get(role):
+            raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
+        raw[role] = _workers(role, letter, raw[role])
+    config = _convert(raw)
+    _check_workers(config)
+    return config
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """`tau=0.1` -> ("tau", 0.1); values are read as YAML, so lists and mappings work too."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ConfigError(f"policy option {text!r} is not of the form KEY=VALUE")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"policy option {key}: {value!r} is not a YAML value") from None
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} must hold a mapping of settings, not {type(raw).__name__}")
+    return {str(key): value for key, value in raw.items()}
+
+
+def _workers(role: str, letter: str, entries: object) -> list[dict[str, str]]:
+    if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
+        raise ConfigError(f"{role}: {entries!r} is not a list of URLs (or of NAME=URL)")
+    return [_worker(f"{letter}{index}", entry) for index, entry in enumerate(entries)]
+
+
+def _worker(default_name: str, text: str) -> dict[str, str]:
+    """`http://host:8100` or `name=http://host:8100`; the equals sign must come before the URL's scheme."""
+    head, equals, tail = text.partition("=")
+    name, url = (head, tail) if equals and "://" not in head else (default_name, text)
+    return {"name": name, "url": url.rstrip("/")}
+
+
+def _check_workers(config: Config) -> None:
+    names = [worker.name for worker in (*config.prefill, *config.decode)]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two workers are named {name!r}; give each its own name (NAME=URL)")
+    for worker in (*config.prefill, *config.decode):
+        _check_url(worker)
+    for role in (config.prefill, config.decode):
+        urls = [worker.url for worker in role]
+        for worker in role:
+            if urls.count(worker.url) > 1:
+                raise ConfigError(f"worker {worker.name!r}: {worker.url!r} is given twice")
+
+
+def _check_url(worker: WorkerConfig) -> None:
+    try:
+        parts = urlsplit(worker.url)
+        right = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        _ = parts.port  # raises for a port that is not a number below 65536
+    except ValueError:
+        right = False
+    if not right or parts.path or parts.username:
+        raise ConfigError(f"worker {worker.name!r}: {worker.url!r} is not of the form http://HOST:PORT")
+
+
+def _convert(raw: dict[str, Any]) -> Config:
+    try:
+        return msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), raw)) from None
+
+
+def _explain(message: str, raw: Any) -> str:
+    """msgspec's message names the place; an operator also wants the value, and the key that was meant."""
+    text, _, place = message.partition(" - at `$")
+    keys = re.findall(r"[A-Za-z_]\w*|\[\d+\]", place)
+    unknown = re.search(r"unknown field `(.+)`", text)
+    if unknown:
+        keys.append(unknown[1])
+    value = _value_at(raw, keys)
+    key = ".".join(keys).replace(".[", "[") or "configuration"
+    if not unknown:
+        return f"{key}: {value!r}: {text[:1].lower()}{text[1:]}"
+    close = difflib.get_close_matches(unknown[1], Config.__struct_fields__, n=1)
+    return f"unknown setting {key} = {value!r}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _value_at(raw: Any, keys: list[str]) -> Any:
+    for key in keys:
+        try:
+            raw = raw[int(key[1:-1])] if key.startswith("[") else raw[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw

@@ -1,0 +1,1 @@
+"""The HTTP router between clients, prefill workers and decode workers."""

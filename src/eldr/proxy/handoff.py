@@ -1,0 +1,220 @@
+"""vLLM's prefill/decode hand-off as pure functions: bodies in, bodies out, no I/O.
+
+    client body -> parse -> prefill_body -> [prefill worker] -> read_prefill -> decode_body -> [decode worker]
+
+The top-level fields of a body stay raw bytes, so unknown fields, number formats and long texts pass verbatim, and
+whatever shapes the prompt is the same in both legs. The rules and why they hold: docs/operations.md, "Hand-off".
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from eldr.errors import UpstreamError
+
+Body = dict[str, Raw]
+"""A JSON object whose values have not been parsed."""
+
+ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
+"""Fields that steer an engine's transfers. A client must not reach them: they name hosts and memory blocks."""
+
+PREFILL_PARAMS: dict[str, Any] = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+class BadRequestError(Exception):
+    """The client's body is not a JSON object; the message is for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillAnswer:
+    """What the router needs of a prefill worker's answer.
+
+    kv_params: for the decode leg, verbatim; None when the engine gave none.
+    counts: the payload of expert counts, not yet checked (see eldr.wire); None when there is none.
+    """
+
+    kv_params: Raw | None = None
+    counts: object | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+def parse(data: bytes) -> Body:
+    """The client's body without what only the router may say to an engine. Raises BadRequestError."""
+    try:
+        body = msgspec.json.decode(data, type=Body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequestError(f"the body is not a JSON object: {error}") from None
+    for field in ENGINE_ONLY:
+        body.pop(field, None)
+    if "vllm_xargs" in body:  # vLLM keeps transfer parameters among these, so they are a second way in
+        body["vllm_xargs"] = _without_engine_fields(body["vllm_xargs"])
+    return body
+
+
+def reason_for_one_worker(body: Body) -> str | None:
+    """Why this request cannot be handed off and must run whole on one decode worker; None when it can.
+
+    One set of transfer parameters belongs to one prompt and one sequence, and logprobs of the prompt exist only
+    where the prompt is computed.
+    """
+    if _prompts(body) > 1:
+        return "prompt_list"
+    if _above_one(body.get("n")) or _above_one(body.get("best_of")):
+        return "n_above_one"
+    for field in ("echo", "use_beam_search"):
+        if _truth(body.get(field)):
+            return field
+    for field in ("prompt_logprobs", "prompt_embeds"):
+        if _given(body, field):
+            return field
+    return None
+
+
+def prefill_body(body: Body) -> bytes:
+    """The body that computes the prompt, keeps its KV cache for a decode worker, and stops after one token.
+
+    A field of the wrong type stays, so that the engine refuses the request before it holds anything for it.
+    """
+    leg: dict[str, Any] = dict(body)
+    for field in ("max_tokens", "max_completion_tokens", "n"):
+        if field in leg and (not _given(body, field) or _integer(body[field]) is not None):
+            leg[field] = 1
+    if not _given(body, "min_tokens") or _integer(body["min_tokens"]) is not None:
+        leg.pop("min_tokens", None)
+    if _stream_options(body) is not None:
+        leg.pop("stream_options", None)
+    if "max_completion_tokens" not in leg:
+        leg.setdefault("max_tokens", 1)
+    return msgspec.json.encode({**leg, "stream": False, "kv_transfer_params": PREFILL_PARAMS})
+
+
+def decode_body(body: Body, kv_params: Raw | None) -> bytes:
+    """The client's body, with the transfer parameters if there are any, and with usage when it streams."""
+    leg: dict[str, Any] = dict(body)
+    if kv_params is not None:
+        leg["kv_transfer_params"] = kv_params
+    if hides_usage(body):
+        options = _stream_options(body) or {}
+        leg["stream_options"] = {**options, "include_usage": True, "continuous_usage_stats": False}
+    return msgspec.json.encode(leg)
+
+
+def streams(body: Body) -> bool:
+    """Whether the client asked for server-sent events."""
+    return _truth(body.get("stream"))
+
+
+def hides_usage(body: Body) -> bool:
+    """Whether the usage of a stream is asked for by the router alone (for TPOT), and kept from the client."""
+    options = _stream_options(body)
+    return streams(body) and options is not None and options.get("include_usage") in (None, False)
+
+
+def max_tokens(body: Body) -> int | None:
+    """The output limit that the client set; None when it set none."""
+    for field in ("max_completion_tokens", "max_tokens"):
+        if field in body and (limit := _integer(body[field])) is not None:
+            return limit
+    return None
+
+
+def text_field(body: Body, field: str) -> str | None:
+    """A top-level string of the body, such as the model's name."""
+    value = _decoded(body[field]) if field in body else None
+    return value if isinstance(value, str) else None
+
+
+def read_prefill(data: bytes) -> PrefillAnswer:
+    """Read a prefill worker's answer of status 200. Raises UpstreamError when it is not a JSON object."""
+    try:
+        answer = msgspec.json.decode(data, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UpstreamError(f"the prefill worker's answer cannot be read: {error}") from None
+    params = dict(answer.kv_transfer_params or {})
+    counts = params.pop("eldr", None)
+    usage = answer.usage or _Usage()
+    return PrefillAnswer(
+        kv_params=Raw(msgspec.json.encode(params)) if params else None,
+        counts=None if counts is None else msgspec.json.decode(counts),
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
+    )
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Answer(msgspec.Struct):
+    kv_transfer_params: Body | None = None
+    usage: _Usage | None = None
+
+
+def _prompts(body: Body) -> int:
+    """Prompts in the body: a list of texts or of token lists holds several, a list of token ids is one."""
+    prompt = body.get("prompt")
+    if prompt is None or not bytes(prompt).startswith(b"["):
+        return 1
+    items = msgspec.json.decode(prompt, type=list[Raw])
+    return len(items) if items and bytes(items[0])[:1] in b'"[' else 1
+
+
+def _without_engine_fields(raw: Raw) -> Raw:
+    try:
+        fields = msgspec.json.decode(raw, type=Body)
+    except msgspec.DecodeError:
+        return raw  # not an object: the engine refuses it
+    return Raw(msgspec.json.encode({key: value for key, value in fields.items() if key not in ENGINE_ONLY}))
+
+
+def _stream_options(body: Body) -> dict[str, Any] | None:
+    """The client's stream_options, {} without any; None when they are not an object."""
+    options = _decoded(body["stream_options"]) if _given(body, "stream_options") else {}
+    return options if isinstance(options, dict) else None
+
+
+def _given(body: Body, field: str) -> bool:
+    return field in body and bytes(body[field]) != b"null"
+
+
+def _decoded(raw: Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+# vLLM reads bodies in pydantic's lax mode: "2" and 2.0 are integers, 1 and "true" are true. So must the router, or a
+# request with "n": "2" would be handed off.
+
+
+def _integer(raw: Raw) -> int | None:
+    value = _decoded(raw)
+    try:
+        return int(value) if isinstance(value, int | str) or value == int(value) else None  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _truth(raw: Raw | None) -> bool:
+    value = None if raw is None else _decoded(raw)
+    return str(value).strip().lower() in ("true", "1", "1.0", "on", "t", "yes", "y")
+
+
+def _above_one(raw: Raw | None) -> bool:
+    return raw is not None and (_integer(raw) or 1) > 1
