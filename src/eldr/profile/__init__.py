@@ -1,0 +1,1 @@
+"""What calibration learns: the calibration set, balanced clusters, and the profile that a router loads."""
