@@ -1,0 +1,80 @@
+"""Runs policies one after another over one set of engines: a fresh router each, the same arrivals for all."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from eldr.bench.load import Planned, drive_closed, drive_open, raise_on_errors
+from eldr.bench.results import PolicyRun
+from eldr.bench.router import RouterProcess
+from eldr.bench.scrape import Sample, sample_forever, scrape_all
+
+Progress = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Running engines by worker name, what they serve, and where the router's logs go."""
+
+    model: str
+    prefill: dict[str, str]
+    decode: dict[str, str]
+    profile: Path
+    log_dir: Path
+
+    def router(self, policy: str) -> RouterProcess:
+        return RouterProcess(
+            self.prefill, self.decode, policy, self.profile, self.log_dir / f"router-{policy}.log"
+        )
+
+
+async def run_policy(
+    pool: Pool, policy: str, plan: Sequence[Planned], repeat: int = 0, progress: Progress = lambda: None
+) -> PolicyRun:
+    """Drive the plan through a router of its own with this policy. UpstreamError if a request failed."""
+    samples: list[Sample] = []
+    await _reset_prefix_caches(pool)
+    with pool.router(policy) as router:
+        async with aiohttp.ClientSession() as session:
+            before = await scrape_all(session, pool.decode)
+            sampler = asyncio.create_task(sample_forever(pool.decode, samples))
+            replies = await drive_open(router.url, pool.model, plan, progress)
+            await _stop(sampler)
+            after = await scrape_all(session, pool.decode)
+    raise_on_errors(replies, f"policy {policy}")
+    steps = {worker: after[worker] - before[worker] for worker in pool.decode}
+    return PolicyRun(policy, repeat, replies, steps, samples)
+
+
+async def sustained_rate(
+    pool: Pool, plan: Sequence[Planned], batch: int, progress: Progress = lambda: None
+) -> float:
+    """Requests a second with `batch` requests in flight a decode worker.
+
+    By Little's law this is the open-loop rate at which a batch of that size settles.
+    """
+    with pool.router("round_robin") as router:
+        in_flight = batch * len(pool.decode)
+        replies = await drive_closed(router.url, pool.model, plan, in_flight, progress)
+    raise_on_errors(replies, "finding the rate")
+    finished = sorted(reply.finish_s for reply in replies if reply.finish_s is not None)
+    full = len(finished) - in_flight  # the last ones finish with fewer and fewer beside them
+    return full / finished[full - 1] if full > 0 else len(finished) / finished[-1]
+
+
+async def _reset_prefix_caches(pool: Pool) -> None:
+    """Every policy starts without cached prefixes. Engines that do not offer it (no developer mode) answer 404."""
+    async with aiohttp.ClientSession() as session:
+        for url in (*pool.prefill.values(), *pool.decode.values()):
+            async with session.post(f"{url}/reset_prefix_cache"):
+                pass
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,200 @@
+"""The load generator: streams completions from a router or an engine and times what comes back.
+
+Open loop: every request is sent at its planned time, however slow the answers are, so that each policy meets the same
+arrivals, prompts and lengths. Closed loop: a fixed number in flight, to find what rate the workers sustain.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from eldr.calibrate.prompts import Prompt
+from eldr.errors import UpstreamError
+
+Progress = Callable[[], None]
+
+WORKER_HEADER = "x-eldr-decode-worker"
+LABEL_HEADER = "x-eldr-label"
+
+GREEDY: dict[str, object] = {"temperature": 0.0, "repetition_penalty": 1.2, "ignore_eos": True}
+"""Deterministic answers of a fixed length. A small model loops without the penalty; it must not have a seed of its own
+(vLLM's CPU build dies of a seeded request under chunked prefill)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One request of a run. arrival_s: from the start of the run."""
+
+    index: int
+    arrival_s: float
+    prompt: Prompt
+    max_tokens: int
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What became of one request. Times in s from the start of the run; None for what did not happen."""
+
+    index: int
+    label: str
+    arrival_s: float
+    first_token_s: float | None
+    finish_s: float | None
+    output_tokens: int
+    text: str
+    worker: str | None
+    error: str | None = None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, from the planned arrival."""
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token: (finish - first token) / (output tokens - 1)."""
+        if self.first_token_s is None or self.finish_s is None or self.output_tokens < 2:
+            return None
+        return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
+
+
+def plan_poisson(
+    prompts: Sequence[Prompt], rate: float, max_tokens: int, rng: np.random.Generator
+) -> list[Planned]:
+    """The prompts in a random order, arriving as a Poisson process of `rate` requests a second."""
+    arrivals = np.cumsum(rng.exponential(1.0 / rate, len(prompts)))
+    order = rng.permutation(len(prompts))
+    return [
+        Planned(index, float(at), prompts[place], max_tokens)
+        for index, (at, place) in enumerate(zip(arrivals, order, strict=True))
+    ]
+
+
+async def drive_open(
+    url: str, model: str, plan: Iterable[Planned], progress: Progress = lambda: None
+) -> list[Reply]:
+    """Send each request at its arrival time; the replies in the order of the plan."""
+    async with _client() as session, asyncio.TaskGroup() as group:
+        sender = _Sender(session, url, model, progress)
+        tasks = [group.create_task(sender.send_at_arrival(planned)) for planned in plan]
+    return [task.result() for task in tasks]
+
+
+async def drive_closed(
+    url: str, model: str, plan: Iterable[Planned], concurrency: int, progress: Progress = lambda: None
+) -> list[Reply]:
+    """Keep `concurrency` requests in flight until the plan is done; arrival times are those of sending."""
+    replies: list[Reply] = []
+    queue = iter(plan)
+
+    async def work(sender: _Sender) -> None:
+        for planned in queue:
+            replies.append(await sender.send_now(planned))
+
+    async with _client() as session, asyncio.TaskGroup() as group:
+        sender = _Sender(session, url, model, progress)
+        for _ in range(concurrency):
+            group.create_task(work(sender))
+    return sorted(replies, key=lambda reply: reply.index)
+
+
+def raise_on_errors(replies: Sequence[Reply], what: str) -> None:
+    """UpstreamError naming the first failed reply, if there is one."""
+    failed = [reply for reply in replies if reply.error is not None]
+    if failed:
+        raise UpstreamError(
+            f"{what}: {len(failed)} of {len(replies)} requests failed, first: {failed[0].error}"
+        )
+
+
+def _client() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
+
+
+class _Stream:
+    """Reads the events of one streamed completion."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.first_token_s: float | None = None
+        self.parts: list[str] = []
+        self.output_tokens = 0
+        self.ended = False
+
+    def feed(self, line: bytes) -> None:
+        if not line.startswith(b"data:"):
+            return
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            self.ended = True
+            return
+        event = msgspec.json.decode(data)
+        if "error" in event:
+            raise UpstreamError(f"error in the stream: {event['error']}")
+        for choice in event.get("choices", ()):
+            self.first_token_s = self.first_token_s or self.now()
+            self.parts.append(choice.get("text") or "")
+        if event.get("usage"):
+            self.output_tokens = event["usage"]["completion_tokens"]
+
+
+class _Sender:
+    def __init__(self, session: aiohttp.ClientSession, url: str, model: str, progress: Progress) -> None:
+        self.session, self.url, self.model, self.progress = session, f"{url}/v1/completions", model, progress
+        self.start = asyncio.get_running_loop().time()
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time() - self.start
+
+    async def send_at_arrival(self, planned: Planned) -> Reply:
+        await asyncio.sleep(planned.arrival_s - self.now())
+        return await self._send(planned, planned.arrival_s)
+
+    async def send_now(self, planned: Planned) -> Reply:
+        return await self._send(planned, self.now())
+
+    async def _send(self, planned: Planned, arrival_s: float) -> Reply:
+        stream, worker, error = _Stream(self.now), None, None
+        try:
+            async with self.session.post(
+                self.url, json=self._body(planned), headers=_headers(planned)
+            ) as answer:
+                worker = answer.headers.get(WORKER_HEADER)
+                if answer.status != 200:
+                    raise UpstreamError(f"status {answer.status}: {(await answer.text())[:200]}")
+                async for line in answer.content:
+                    stream.feed(line)
+            if not stream.ended:
+                raise UpstreamError("the stream broke off")
+        except (UpstreamError, aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as failure:
+            error = str(failure) or type(failure).__name__
+        self.progress()
+        return Reply(
+            index=planned.index,
+            label=planned.prompt.label,
+            arrival_s=arrival_s,
+            first_token_s=stream.first_token_s,
+            finish_s=None if error else self.now(),
+            output_tokens=stream.output_tokens,
+            text="".join(stream.parts),
+            worker=worker,
+            error=error,
+        )
+
+    def _body(self, planned: Planned) -> dict[str, object]:
+        return {
+            "model": self.model,
+            "prompt": planned.prompt.text,
+            "max_tokens": planned.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **GREEDY,
+        }
+
+
+def _headers(planned: Planned) -> dict[str, str]:
+    return {LABEL_HEADER: planned.prompt.label} if planned.prompt.label else {}

@@ -1,0 +1,82 @@
+"""Reads the step counters of decode engines from their Prometheus pages."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from eldr.errors import UpstreamError
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Counters of one engine since its start, or their difference over a run.
+
+    active_sum, active_count: of the histogram eldr_active_experts, one observation a decode step and layer.
+    tokens: output tokens generated.
+    """
+
+    active_sum: float
+    active_count: float
+    tokens: float
+
+    def __sub__(self, earlier: "Steps") -> "Steps":
+        return Steps(
+            self.active_sum - earlier.active_sum,
+            self.active_count - earlier.active_count,
+            self.tokens - earlier.tokens,
+        )
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The counters of one worker at a moment of a run. at_s: s from the start of the run."""
+
+    at_s: float
+    worker: str
+    steps: Steps
+
+
+WANTED = {
+    "eldr_active_experts_sum": "active_sum",
+    "eldr_active_experts_count": "active_count",
+    "vllm:generation_tokens_total": "tokens",
+}
+
+
+def parse_steps(page: str) -> Steps:
+    """The counters in a /metrics page, added up over labels; zero where a counter has not appeared yet."""
+    totals = dict.fromkeys(WANTED.values(), 0.0)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name in WANTED:
+                totals[WANTED[sample.name]] += sample.value
+    return Steps(**totals)
+
+
+async def scrape(session: aiohttp.ClientSession, url: str) -> Steps:
+    """The counters of the engine at `url` now. UpstreamError where it does not answer."""
+    try:
+        async with session.get(f"{url}/metrics") as answer:
+            answer.raise_for_status()
+            return parse_steps(await answer.text())
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise UpstreamError(f"no metrics at {url}/metrics: {error}") from error
+
+
+async def scrape_all(session: aiohttp.ClientSession, workers: Mapping[str, str]) -> dict[str, Steps]:
+    """The counters of every worker (name -> URL)."""
+    pages = await asyncio.gather(*(scrape(session, url) for url in workers.values()))
+    return dict(zip(workers, pages, strict=True))
+
+
+async def sample_forever(workers: Mapping[str, str], into: list[Sample], period_s: float = 0.5) -> None:
+    """Append a sample of each worker every `period_s`, until cancelled."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with aiohttp.ClientSession() as session:
+        while True:
+            pages = await scrape_all(session, workers)
+            at_s = loop.time() - start
+            into.extend(Sample(at_s, worker, steps) for worker, steps in pages.items())
+            await asyncio.sleep(period_s)

@@ -1,0 +1,1 @@
+"""Calibration: the expert counts of labelled prompts, in prefill and in decode, from a running engine."""
