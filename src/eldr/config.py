@@ -1,6 +1,6 @@
 """Settings of the router: frozen, and the same from flags and from a YAML file.
 
-A key that is not known, or a value of the wrong kind, raises ConfigError naming both. Flags win over the file.
+An unknown key or a value of the wrong kind raises ConfigError naming both. Flags win over the file.
 """
 
 import difflib

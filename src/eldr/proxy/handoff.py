@@ -2,8 +2,8 @@
 
     client body -> parse -> prefill_body -> [prefill worker] -> read_prefill -> decode_body -> [decode worker]
 
-The top-level fields of a body stay raw bytes, so unknown fields, number formats and long texts pass verbatim, and
-whatever shapes the prompt is the same in both legs. The rules and why they hold: docs/operations.md, "Hand-off".
+The top-level fields of a body stay raw bytes, so unknown fields, number formats and long texts pass verbatim,
+and whatever shapes the prompt is the same in both legs. The rules and why: docs/operations.md, "Hand-off".
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,10 @@ import msgspec
 from msgspec import Raw
 
 from eldr.errors import UpstreamError
-
-Body = dict[str, Raw]
-"""A JSON object whose values have not been parsed."""
+from eldr.proxy.fields import Body, decoded, given, integer, truth
 
 ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
-"""Fields that steer an engine's transfers. A client must not reach them: they name hosts and memory blocks."""
+"""Fields that steer an engine's transfers: they name hosts and memory blocks, so a client must not set them."""
 
 PREFILL_PARAMS: dict[str, Any] = {
     "do_remote_decode": True,
@@ -64,18 +62,18 @@ def parse(data: bytes) -> Body:
 def reason_for_one_worker(body: Body) -> str | None:
     """Why this request cannot be handed off and must run whole on one decode worker; None when it can.
 
-    One set of transfer parameters belongs to one prompt and one sequence, and logprobs of the prompt exist only
-    where the prompt is computed.
+    One set of transfer parameters belongs to one prompt and one sequence, and logprobs of the prompt exist
+    only where the prompt is computed.
     """
     if _prompts(body) > 1:
         return "prompt_list"
-    if _above_one(body.get("n")) or _above_one(body.get("best_of")):
+    if _above_one(body, "n") or _above_one(body, "best_of"):
         return "n_above_one"
     for field in ("echo", "use_beam_search"):
-        if _truth(body.get(field)):
+        if truth(body, field):
             return field
     for field in ("prompt_logprobs", "prompt_embeds"):
-        if _given(body, field):
+        if given(body, field):
             return field
     return None
 
@@ -87,9 +85,9 @@ def prefill_body(body: Body) -> bytes:
     """
     leg: dict[str, Any] = dict(body)
     for field in ("max_tokens", "max_completion_tokens", "n"):
-        if field in leg and (not _given(body, field) or _integer(body[field]) is not None):
+        if field in leg and (not given(body, field) or integer(body[field]) is not None):
             leg[field] = 1
-    if not _given(body, "min_tokens") or _integer(body["min_tokens"]) is not None:
+    if not given(body, "min_tokens") or integer(body["min_tokens"]) is not None:
         leg.pop("min_tokens", None)
     if _stream_options(body) is not None:
         leg.pop("stream_options", None)
@@ -111,7 +109,7 @@ def decode_body(body: Body, kv_params: Raw | None) -> bytes:
 
 def streams(body: Body) -> bool:
     """Whether the client asked for server-sent events."""
-    return _truth(body.get("stream"))
+    return truth(body, "stream")
 
 
 def hides_usage(body: Body) -> bool:
@@ -123,14 +121,14 @@ def hides_usage(body: Body) -> bool:
 def max_tokens(body: Body) -> int | None:
     """The output limit that the client set; None when it set none."""
     for field in ("max_completion_tokens", "max_tokens"):
-        if field in body and (limit := _integer(body[field])) is not None:
+        if field in body and (limit := integer(body[field])) is not None:
             return limit
     return None
 
 
 def text_field(body: Body, field: str) -> str | None:
     """A top-level string of the body, such as the model's name."""
-    value = _decoded(body[field]) if field in body else None
+    value = decoded(body[field]) if field in body else None
     return value if isinstance(value, str) else None
 
 
@@ -184,37 +182,9 @@ def _without_engine_fields(raw: Raw) -> Raw:
 
 def _stream_options(body: Body) -> dict[str, Any] | None:
     """The client's stream_options, {} without any; None when they are not an object."""
-    options = _decoded(body["stream_options"]) if _given(body, "stream_options") else {}
+    options = decoded(body["stream_options"]) if given(body, "stream_options") else {}
     return options if isinstance(options, dict) else None
 
 
-def _given(body: Body, field: str) -> bool:
-    return field in body and bytes(body[field]) != b"null"
-
-
-def _decoded(raw: Raw) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-# vLLM reads bodies in pydantic's lax mode: "2" and 2.0 are integers, 1 and "true" are true. So must the router, or a
-# request with "n": "2" would be handed off.
-
-
-def _integer(raw: Raw) -> int | None:
-    value = _decoded(raw)
-    try:
-        return int(value) if isinstance(value, int | str) or value == int(value) else None  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _truth(raw: Raw | None) -> bool:
-    value = None if raw is None else _decoded(raw)
-    return str(value).strip().lower() in ("true", "1", "1.0", "on", "t", "yes", "y")
-
-
-def _above_one(raw: Raw | None) -> bool:
-    return raw is not None and (_integer(raw) or 1) > 1
+def _above_one(body: Body, field: str) -> bool:
+    return field in body and (integer(body[field]) or 1) > 1

@@ -1,0 +1,1 @@
+"""What happened to requests: records, summaries made from them, and Prometheus metrics."""

@@ -1,0 +1,122 @@
+"""The router's Prometheus metrics. Names, labels and definitions: docs/metrics.md."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from eldr.metrics.records import RequestRecord
+from eldr.types import Decision
+
+# vLLM's own buckets (0.32), so that the router's and the engines' histograms can be drawn over each other; for gaps
+# between tokens with finer ones below its first, 10 ms.
+TTFT_BUCKETS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),
+    *(80.0, 160.0, 640.0, 2560.0),
+)
+ITL_BUCKETS = (
+    *(
+        0.01,
+        0.025,
+        0.05,
+        0.075,
+        0.1,
+        0.15,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.75,
+        1.0,
+        2.5,
+        5.0,
+        7.5,
+        10.0,
+        20.0,
+        40.0,
+        80.0,
+    ),
+)
+LATENCY_BUCKETS = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0),
+    *(960.0, 1920.0, 7680.0),
+)
+DECISION_BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2)
+BAND_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
+SIMILARITY_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+
+
+class RouterMetrics:
+    """All metrics of one router, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("eldr_requests", "Requests by outcome.", "outcome")
+        self.worker_requests = self._counter(
+            "eldr_worker_requests", "Requests sent to each worker.", "role", "worker"
+        )
+        self.fallbacks = self._counter(
+            "eldr_fallbacks", "Requests not routed by the policy's own rule, by reason.", "reason"
+        )
+        self.upstream_errors = self._counter(
+            "eldr_upstream_errors", "Failures of workers, by kind.", "role", "worker", "kind"
+        )
+        self.retries = self._counter("eldr_retries", "Second tries of a leg, by kind.", "kind")
+        self.in_flight = self._gauge(
+            "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
+        )
+        self.worker_up = self._gauge("eldr_worker_up", "1 while the worker may be chosen.", "role", "worker")
+        self._ttft = self._histogram(
+            "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS
+        )
+        self._tpot = self._histogram(
+            "eldr_request_time_per_output_token_seconds", "TPOT of each request.", ITL_BUCKETS
+        )
+        self.itl = self._histogram(
+            "eldr_inter_token_latency_seconds", "Gaps between output events.", ITL_BUCKETS
+        )
+        self._latency = self._histogram(
+            "eldr_e2e_request_latency_seconds", "Arrival to last byte.", LATENCY_BUCKETS
+        )
+        self._prefill = self._histogram(
+            "eldr_prefill_seconds", "Arrival to the prefill worker's answer.", TTFT_BUCKETS
+        )
+        self._decision = self._histogram(
+            "eldr_decision_seconds",
+            "Prefill answer to chosen worker: counts, signature, policy.",
+            DECISION_BUCKETS,
+        )
+        self._band = self._histogram("eldr_band_size", "Workers that the policy chose between.", BAND_BUCKETS)
+        self._similarity = self._histogram(
+            "eldr_similarity", "Cosine of signature and the chosen worker's centroid.", SIMILARITY_BUCKETS
+        )
+
+    def decided(self, decision: Decision, seconds: float) -> None:
+        """Count a decision, which took `seconds` from the prefill answer on."""
+        self._decision.observe(seconds)
+        self._band.observe(decision.band_size)
+        if decision.similarity is not None:
+            self._similarity.observe(decision.similarity)
+
+    def finished(self, record: RequestRecord) -> None:
+        """Count a request that ended."""
+        self.requests.labels(record.outcome).inc()
+        if record.fallback is not None:
+            self.fallbacks.labels(record.fallback).inc()
+        if record.prefill_done_s is not None:
+            self._prefill.observe(record.prefill_done_s - record.arrival_s)
+        if record.outcome == "ok":
+            self._latency.observe(record.duration_s)
+        for histogram, value in ((self._ttft, record.ttft_s), (self._tpot, record.tpot_s)):
+            if value is not None:
+                histogram.observe(value)
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)

@@ -1,0 +1,25 @@
+"""The router's own answers, in OpenAI's error form."""
+
+import msgspec
+from aiohttp import web
+
+
+def error_body(status: int, message: str, kind: str, param: str | None = None) -> bytes:
+    """`{"error": {...}}` as bytes."""
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": status}})
+
+
+def error_event(status: int, message: str, kind: str) -> bytes:
+    """The same as a server-sent event, for a stream whose status has been sent already."""
+    return b"data: " + error_body(status, message, kind) + b"\n\n"
+
+
+def error_answer(status: int, message: str, kind: str, retry_after_s: int | None = None) -> web.Response:
+    """An answer that says what went wrong in the router or on the way to a worker."""
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    return web.Response(
+        status=status,
+        body=error_body(status, message, kind),
+        content_type="application/json",
+        headers=headers,
+    )

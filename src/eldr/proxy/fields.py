@@ -1,0 +1,41 @@
+"""Reading single fields of a JSON body whose values have not been parsed, as vLLM would read them.
+
+vLLM reads bodies in pydantic's lax mode: "2" and 2.0 are integers, 1 and "true" are true. The router must
+agree, or a request with "n": "2" would be handed off as if it were one sequence.
+"""
+
+import msgspec
+from msgspec import Raw
+
+Body = dict[str, Raw]
+"""A JSON object whose values have not been parsed."""
+
+
+def given(body: Body, field: str) -> bool:
+    """Whether the field is there and not null."""
+    return field in body and bytes(body[field]) != b"null"
+
+
+def decoded(raw: Raw) -> object:
+    """The value; None also for one that cannot be parsed, which the engine will refuse."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def integer(raw: Raw) -> int | None:
+    """The value as an integer; None when it is none."""
+    value = decoded(raw)
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    try:
+        return int(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+
+
+def truth(body: Body, field: str) -> bool:
+    """Whether the field is there and true."""
+    value = decoded(body[field]) if field in body else None
+    return str(value).strip().lower() in ("true", "1", "1.0", "on", "t", "yes", "y")

@@ -1,0 +1,72 @@
+"""Which headers go on to an engine, and which come back to the client."""
+
+import uuid
+
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+REQUEST_ID = "X-Request-Id"
+DECODE_WORKER = "x-eldr-decode-worker"
+PREFILL_WORKER = "x-eldr-prefill-worker"
+POLICY = "x-eldr-policy"
+
+_HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+}
+_NOT_TO_ENGINE = {
+    "host",
+    "content-length",
+    "content-encoding",  # the body was decoded on its way in
+    "accept-encoding",  # the router reads what the engine answers
+    "expect",
+    "x-request-id",
+    DECODE_WORKER,
+    PREFILL_WORKER,
+    POLICY,
+}
+_NOT_TO_CLIENT = {"content-length", "content-encoding", "date", "server", "x-request-id"}
+_MAX_ID_LENGTH = 256
+
+
+def to_engine(headers: CIMultiDictProxy[str], engine_id: str) -> CIMultiDict[str]:
+    """The client's headers for one leg, under the engine's own request id.
+
+    Authorization and traceparent pass. x-data-parallel-* would let a client choose a rank, so it does not.
+    """
+    passed = _without(headers, _NOT_TO_ENGINE)
+    for name in [name for name in passed if name.lower().startswith("x-data-parallel-")]:
+        passed.popall(name, None)
+    passed[REQUEST_ID] = engine_id
+    passed["Accept-Encoding"] = "identity"
+    passed.setdefault("Content-Type", "application/json")
+    return passed
+
+
+def to_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """An engine's headers for the client's answer, whose length and encoding are the router's matter."""
+    return _without(headers, _NOT_TO_CLIENT)
+
+
+def client_request_id(request: web.Request) -> str:
+    """The client's own request id where it sent a usable one, else a new one."""
+    given = request.headers.get(REQUEST_ID, "")
+    return given if 0 < len(given) <= _MAX_ID_LENGTH and given.isprintable() else new_id()
+
+
+def new_id() -> str:
+    """A request id that no other request has. Engines mix up two requests that run under one id."""
+    return uuid.uuid4().hex
+
+
+def _without(headers: CIMultiDictProxy[str], dropped: set[str]) -> CIMultiDict[str]:
+    named = {name.strip().lower() for value in headers.getall("Connection", []) for name in value.split(",")}
+    unwanted = _HOP_BY_HOP | dropped | named
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in unwanted)
