@@ -16,7 +16,7 @@ def calibration_set(
     sharpness: float = 2.0,
     seed: int = 0,
 ) -> CalibrationSet:
-    """Each domain draws its tokens' experts from a distribution of its own; requests take the domains in turn."""
+    """Each domain prefers experts of its own; requests take the domains in turn."""
     rng = np.random.default_rng(seed)
     preference = rng.normal(scale=sharpness, size=(domains, layers, experts))
     domain = np.arange(requests) % domains

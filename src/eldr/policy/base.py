@@ -1,0 +1,72 @@
+"""The contract of a policy, and what policies share."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.errors import NoWorkerError
+from eldr.registry import Registry
+from eldr.types import Decision, PoolView, RoutingRequest
+
+Indices = npt.NDArray[np.intp]
+
+
+class Policy(Protocol):
+    """Chooses the decode worker of a request.
+
+    A policy is a pure function of the request, the view and its own state (a turn, a random generator): no
+    I/O, no clock, no knowledge of its host. It changes neither argument. Its constructor takes the generator
+    and then its parameters as keywords, and raises ConfigError for a bad one.
+    """
+
+    name: str
+
+    def select(self, request: RoutingRequest, pool: PoolView) -> Decision:
+        """Return an available worker; raises NoWorkerError when there is none."""
+        ...
+
+
+POLICIES: Registry[Callable[..., Policy]] = Registry("policy")
+
+
+def available_workers(pool: PoolView) -> Indices:
+    """Return the indices of the available workers, in order and at least one; raises NoWorkerError."""
+    workers = pool.available.nonzero()[0]
+    if not len(workers):
+        raise NoWorkerError(
+            f"none of {len(pool.worker_ids)} decode workers is available; start one, or look at their /health"
+        )
+    return workers
+
+
+def decide(
+    policy: str,
+    pool: PoolView,
+    worker: int,
+    *,
+    band_size: int,
+    similarity: float | None = None,
+    best_similarity: float | None = None,
+    fallback: str | None = None,
+) -> Decision:
+    """Return the decision for the worker at an index of the pool."""
+    return Decision(
+        worker=int(worker),
+        worker_id=pool.worker_ids[worker],
+        policy=policy,
+        in_flight=int(pool.in_flight[worker]),
+        band_size=band_size,
+        similarity=similarity,
+        best_similarity=best_similarity,
+        fallback=fallback,
+    )
+
+
+def join_shortest_queue(
+    policy: str, pool: PoolView, workers: Indices, fallback: str | None = None
+) -> Decision:
+    """Choose the worker with the fewest requests in flight out of `workers`; the first of equals."""
+    worker = int(workers[pool.in_flight[workers].argmin()])
+    return decide(policy, pool, worker, band_size=len(workers), fallback=fallback)
