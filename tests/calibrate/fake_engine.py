@@ -1,4 +1,6 @@
-"""A small stand-in for a vLLM server: completions with expert choices in either form, made from the prompt's text."""
+"""A small stand-in for a vLLM server: completions with expert choices in either form, made from the prompt's
+text.
+"""
 
 import base64
 import io
@@ -10,6 +12,8 @@ from contextlib import asynccontextmanager
 import numpy as np
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+
+from eldr.wire import encode_counts
 
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
 
@@ -40,8 +44,10 @@ def npy_base64(array: np.ndarray) -> str:
 class FakeEngine:
     """prompt tokens = characters; prompts that contain "BAD" are refused. requests: the bodies received."""
 
-    def __init__(self, dense_layers: tuple[int, ...] = (), zero: bool = False, routed: bool = True) -> None:
-        self.dense_layers, self.zero, self.routed = dense_layers, zero, routed
+    def __init__(
+        self, dense_layers: tuple[int, ...] = (), zero: bool = False, routed: bool = True, plugin: bool = True
+    ) -> None:
+        self.dense_layers, self.zero, self.routed, self.plugin = dense_layers, zero, routed, plugin
         self.requests: list[dict] = []
         self.break_after: int | None = None
 
@@ -56,10 +62,21 @@ class FakeEngine:
             return web.json_response({"error": {"message": "maximum context length is 16"}}, status=400)
         prompt, output = len(body["prompt"]), body["max_tokens"]
         choice: dict = {"text": "x" * output, "index": 0}
-        if self.routed:
+        answer: dict = {"choices": [choice], "usage": {"prompt_tokens": prompt, "completion_tokens": output}}
+        if body.get("kv_transfer_params") == {"eldr": {"trace": True}} and self.plugin:
+            answer["kv_transfer_params"] = self._trace(body["prompt"], prompt, output)
+        elif self.routed:
             choice["routed_experts"] = npy_base64(self._stock_array(body["prompt"], prompt + output - 1))
-        usage = {"prompt_tokens": prompt, "completion_tokens": output}
-        return web.json_response({"choices": [choice], "usage": usage})
+        return web.json_response(answer)
+
+    def _trace(self, text: str, prompt: int, output: int) -> dict:
+        """As ELDR's connector sends it."""
+        ids = choices(text, prompt + output - 1)
+        parts = {"eldr": (ids[:prompt], prompt), "eldr_decode": (ids[prompt:], output - 1)}
+        return {
+            key: encode_counts(oracle_counts(part), top_k=TOP_K, tokens=tokens)
+            for key, (part, tokens) in parts.items()
+        }
 
     def _stock_array(self, text: str, rows: int) -> np.ndarray:
         """As stock vLLM sends it: rows for layers without experts too, all zero."""
@@ -78,4 +95,7 @@ class FakeEngine:
 
 
 async def _models(request: web.Request) -> web.Response:  # noqa: ARG001
-    return web.Response(text=json.dumps({"data": [{"id": "fake-moe"}]}), content_type="application/json")
+    return web.Response(
+        text=json.dumps({"data": [{"id": "fake-moe", "root": "/models/fake"}]}),
+        content_type="application/json",
+    )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from eldr.calibrate.assemble import assemble
-from eldr.calibrate.collect import Target, collect, model_name
+from eldr.calibrate.collect import ServedModel, Target, collect, served_model
 from eldr.calibrate.journal import Header, Journal
 from eldr.calibrate.prompts import Prompt
 from eldr.calibrate.routed_experts import RoutedExperts
@@ -90,15 +90,15 @@ async def test_an_engine_without_expert_choices_ends_the_run_early(tmp_path, eng
 
 
 async def test_no_usable_prompt_at_all_is_an_error(tmp_path) -> None:
-    with pytest.raises(CalibrationError, match="no prompt gave expert counts; p.jsonl:1: status 400"):
+    with pytest.raises(CalibrationError, match=r"no prompt gave expert counts; p\.jsonl:1: status 400"):
         await measure(FakeEngine(), tmp_path / "j", prompts("BAD"))
 
 
-async def test_model_name() -> None:
+async def test_the_served_model_is_the_first() -> None:
     async with FakeEngine().serve() as url:
-        assert await model_name(url) == "fake-moe"
+        assert await served_model(url) == ServedModel("fake-moe", "/models/fake")
     with pytest.raises(UpstreamError, match="no engine answers at"):
-        await model_name(url)
+        await served_model(url)
 
 
 async def test_assembled_set_has_the_labels_and_lengths(tmp_path) -> None:

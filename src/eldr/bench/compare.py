@@ -67,7 +67,9 @@ async def sustained_rate(
 
 
 async def _reset_prefix_caches(pool: Pool) -> None:
-    """Every policy starts without cached prefixes. Engines that do not offer it (no developer mode) answer 404."""
+    """Every policy starts without cached prefixes. Engines that do not offer it (no developer mode) answer
+    404.
+    """
     async with aiohttp.ClientSession() as session:
         for url in (*pool.prefill.values(), *pool.decode.values()):
             async with session.post(f"{url}/reset_prefix_cache"):

@@ -1,7 +1,8 @@
 """The load generator: streams completions from a router or an engine and times what comes back.
 
-Open loop: every request is sent at its planned time, however slow the answers are, so that each policy meets the same
-arrivals, prompts and lengths. Closed loop: a fixed number in flight, to find what rate the workers sustain.
+Open loop: every request is sent at its planned time, however slow the answers are, so that each policy meets
+the same arrivals, prompts and lengths. Closed loop: a fixed number in flight, to find what rate the workers
+sustain.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ WORKER_HEADER = "x-eldr-decode-worker"
 LABEL_HEADER = "x-eldr-label"
 
 GREEDY: dict[str, object] = {"temperature": 0.0, "repetition_penalty": 1.2, "ignore_eos": True}
-"""Deterministic answers of a fixed length. A small model loops without the penalty; it must not have a seed of its own
-(vLLM's CPU build dies of a seeded request under chunked prefill)."""
+"""Deterministic answers of a fixed length. A small model loops without the penalty; it must not have a seed
+of its own (vLLM's CPU build dies of a seeded request under chunked prefill)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +88,15 @@ async def drive_closed(
     url: str, model: str, plan: Iterable[Planned], concurrency: int, progress: Progress = lambda: None
 ) -> list[Reply]:
     """Keep `concurrency` requests in flight until the plan is done; arrival times are those of sending."""
-    replies: list[Reply] = []
     queue = iter(plan)
 
-    async def work(sender: _Sender) -> None:
-        for planned in queue:
-            replies.append(await sender.send_now(planned))
+    async def work(sender: _Sender) -> list[Reply]:
+        return [await sender.send_now(planned) for planned in queue]
 
     async with _client() as session, asyncio.TaskGroup() as group:
         sender = _Sender(session, url, model, progress)
-        for _ in range(concurrency):
-            group.create_task(work(sender))
+        tasks = [group.create_task(work(sender)) for _ in range(concurrency)]
+    replies = [reply for task in tasks for reply in task.result()]
     return sorted(replies, key=lambda reply: reply.index)
 
 

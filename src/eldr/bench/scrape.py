@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import aiohttp
 import msgspec
+from msgspec.structs import astuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from eldr.errors import UpstreamError
@@ -14,19 +15,21 @@ class Steps(msgspec.Struct, frozen=True):
     """Counters of one engine since its start, or their difference over a run.
 
     active_sum, active_count: of the histogram eldr_active_experts, one observation a decode step and layer.
+    decode_steps, other_steps: of eldr_steps_total; the others compute prompt tokens too.
     tokens: output tokens generated.
     """
 
-    active_sum: float
-    active_count: float
-    tokens: float
+    active_sum: float = 0.0
+    active_count: float = 0.0
+    decode_steps: float = 0.0
+    other_steps: float = 0.0
+    tokens: float = 0.0
 
     def __sub__(self, earlier: "Steps") -> "Steps":
-        return Steps(
-            self.active_sum - earlier.active_sum,
-            self.active_count - earlier.active_count,
-            self.tokens - earlier.tokens,
-        )
+        return Steps(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
+
+    def __add__(self, other: "Steps") -> "Steps":
+        return Steps(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -37,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True):
     steps: Steps
 
 
-WANTED = {
+_FIELDS = {
     "eldr_active_experts_sum": "active_sum",
     "eldr_active_experts_count": "active_count",
     "vllm:generation_tokens_total": "tokens",
@@ -46,11 +49,15 @@ WANTED = {
 
 def parse_steps(page: str) -> Steps:
     """The counters in a /metrics page, added up over labels; zero where a counter has not appeared yet."""
-    totals = dict.fromkeys(WANTED.values(), 0.0)
+    totals = dict.fromkeys(Steps.__struct_fields__, 0.0)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            if sample.name in WANTED:
-                totals[WANTED[sample.name]] += sample.value
+            if sample.name == "eldr_steps_total":
+                totals["decode_steps" if sample.labels.get("kind") == "decode" else "other_steps"] += (
+                    sample.value
+                )
+            elif sample.name in _FIELDS:
+                totals[_FIELDS[sample.name]] += sample.value
     return Steps(**totals)
 
 

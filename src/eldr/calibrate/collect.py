@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -38,15 +38,24 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
 
 
-async def model_name(url: str) -> str:
-    """The first model that an engine serves. UpstreamError where nothing answers."""
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """name: what requests call the model; root: the folder or hub name that the engine loaded it from."""
+
+    name: str
+    root: str
+
+
+async def served_model(url: str) -> ServedModel:
+    """The first model that an engine serves. UpstreamError where nothing answers as one."""
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session,
             session.get(f"{url}/v1/models") as answer,
         ):
             answer.raise_for_status()
-            return str((await answer.json())["data"][0]["id"])
+            card = (await answer.json())["data"][0]
+            return ServedModel(str(card["id"]), str(card.get("root") or card["id"]))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         raise UpstreamError(
             f"no engine answers at {url}/v1/models ({_describe(error)}); is it running?"
@@ -58,13 +67,13 @@ async def collect(
 ) -> Outcome:
     """Measure the prompts that the journal does not hold yet, `concurrency` at a time.
 
-    A prompt that the engine refuses is counted and named. Raises CalibrationError when the engine gives no usable
-    answer at all, UpstreamError when it cannot be reached any more; the journal keeps what was measured.
+    A prompt that the engine refuses is counted and named. Raises CalibrationError when the engine gives no
+    usable answer at all, UpstreamError when it cannot be reached any more; the journal keeps what was
+    measured.
     """
     run = _Run(target, source, journal, progress)
-    todo = [prompt for prompt in _distinct(prompts) if prompt_key(prompt) not in journal.done]
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(target.timeout_s)) as session:
-        queue = iter(todo)
+        queue = iter(pending(prompts, journal))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(target.concurrency):
@@ -84,8 +93,10 @@ def prompt_key(prompt: Prompt) -> str:
     return hashlib.sha256(prompt.text.encode()).hexdigest()
 
 
-def _distinct(prompts: list[Prompt]) -> Iterable[Prompt]:
-    return {prompt_key(prompt): prompt for prompt in prompts}.values()
+def pending(prompts: Sequence[Prompt], journal: Journal) -> list[Prompt]:
+    """The distinct prompts that the journal does not hold."""
+    distinct = {prompt_key(prompt): prompt for prompt in prompts}
+    return [prompt for key, prompt in distinct.items() if key not in journal.done]
 
 
 @dataclass(slots=True)
@@ -126,7 +137,8 @@ class _Run:
         except (aiohttp.ClientError, OSError) as error:
             done = len(self.journal.done)
             raise UpstreamError(
-                f"the engine at {url} broke off ({_describe(error)}); {done} prompts are done, run again to continue"
+                f"the engine at {url} broke off ({_describe(error)}); "
+                f"{done} prompts are done, run again to continue"
             ) from error
         except ValueError as error:
             raise CalibrationError(f"the answer is not JSON: {error}") from error

@@ -1,7 +1,7 @@
 """The journal of a calibration run: finished requests on disk at once, so that an interrupted run continues.
 
-JSON lines. The first names what the run measures; the others hold one observation each. A last line that a crash cut
-short is dropped.
+JSON lines. The first names what the run measures; the others hold one observation each. A last line that a
+crash cut short is dropped.
 """
 
 import base64
@@ -20,7 +20,9 @@ from eldr.types import Counts
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What the observations of a journal have in common; a run continues only a journal that measured the same."""
+    """What the observations of a journal have in common; a run continues only a journal that measured the
+    same.
+    """
 
     model: str
     source: str
@@ -28,7 +30,9 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One observation. key: names the prompt; shape: [L, E]; counts: base64 of zlib of little-endian uint32."""
+    """One observation. key: names the prompt; shape: [L, E]; counts: base64 of zlib of little-endian
+    uint32.
+    """
 
     key: str
     shape: tuple[int, int]
@@ -40,7 +44,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """Opens or creates `path`, reads what it holds, appends to it. Close it, or use it as a context manager."""
+    """Opens or creates `path`, reads what it holds, appends to it. Close it, or use it as a context
+    manager.
+    """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
@@ -89,7 +95,8 @@ class Journal:
             raise CalibrationError(f"{self.path} is damaged ({error}); delete it to start over") from error
         if found != header:
             raise CalibrationError(
-                f"{self.path} is of another run ({_differences(found, header)}); delete it or choose another --out"
+                f"{self.path} is of another run ({_differences(found, header)}); "
+                "delete it or choose another output file"
             )
 
 

@@ -10,8 +10,8 @@ from eldr.types import Counts
 class Observation:
     """The expert choices of one request.
 
-    prefill, decode: uint32 [L, E]; sums = tokens x L x top_k. Decode counts leave out the last output token, which no
-    forward pass has seen.
+    prefill, decode: uint32 [L, E]; sums = tokens x L x top_k. Decode counts leave out the last output token,
+    which no forward pass has seen.
     prompt_tokens, output_tokens: as the engine reported them.
     """
 

@@ -1,7 +1,8 @@
-"""Calibration on a stock vLLM: its `routed_experts` array, from an engine with --enable-return-routed-experts.
+"""Calibration on a stock vLLM: its `routed_experts` array, from an engine with
+--enable-return-routed-experts.
 
-The array is int [P + G - 1, layers, top_k] (P prompt tokens, then G output tokens without the last, which no forward
-pass has seen); `layers` counts layers without experts too, and those rows are all zero.
+The array is int [P + G - 1, layers, top_k] (P prompt tokens, then G output tokens without the last, which no
+forward pass has seen); `layers` counts layers without experts too, and those rows are all zero.
 """
 
 import base64
@@ -22,7 +23,8 @@ class RoutedExperts:
     """The `Source` for stock vLLM.
 
     num_experts: E of the model; the array does not say it.
-    moe_layers: which layers of the array have experts. Learned from the first answer, then required of every other.
+    moe_layers: which layers of the array have experts. Learned from the first answer, then required of every
+    other.
     """
 
     name = "routed_experts"
@@ -71,10 +73,12 @@ class RoutedExperts:
 
 
 def decode_array(encoded: str) -> Ids:
-    """The int array [tokens, layers, top_k] in base64 of a .npy file; CalibrationError if it is anything else."""
+    """The int array [tokens, layers, top_k] in base64 of a .npy file; CalibrationError if it is anything
+    else.
+    """
     try:
         raw = base64.b64decode(encoded, validate=True)
-        array = np.load(io.BytesIO(raw), allow_pickle=False)
+        array: Ids = np.load(io.BytesIO(raw), allow_pickle=False)
     except (binascii.Error, ValueError, EOFError, OSError) as error:
         raise CalibrationError(f"routed_experts is not base64 of a .npy array: {error}") from error
     if array.ndim != 3 or not np.issubdtype(array.dtype, np.integer) or 0 in array.shape:
