@@ -92,7 +92,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
 def parse_option(text: str) -> tuple[str, Any]:
     """`tau=0.1` -> ("tau", 0.1); values are read as YAML, so lists and mappings work too."""
     key, equals, value = text.partition("=")
-    if not key or not equals:
+    if not key or not equals or not value.strip():
         raise ConfigError(f"policy option {text!r} is not of the form KEY=VALUE")
     try:
         return key, yaml.safe_load(value)

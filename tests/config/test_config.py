@@ -1,0 +1,105 @@
+"""Settings: one meaning from flags and file, and errors that name key and value."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eldr.config import Config, PolicyConfig, WorkerConfig, load_config, parse_option
+from eldr.errors import ConfigError
+
+WORKERS = {"prefill": ["http://a:1"], "decode": ["http://b:2", "http://c:3/"]}
+
+
+def load(**overrides: Any) -> Config:
+    return load_config(None, {**WORKERS, **overrides})
+
+
+def test_workers_are_named_by_role_and_order_unless_given_a_name() -> None:
+    config = load(decode=["http://b:2", "gpu-7=https://c:3/"])
+    assert config.prefill == (WorkerConfig("p0", "http://a:1"),)
+    assert config.decode == (WorkerConfig("d0", "http://b:2"), WorkerConfig("gpu-7", "https://c:3"))
+
+
+def test_file_and_flags_give_the_same_config(tmp_path: Path) -> None:
+    file = tmp_path / "eldr.yaml"
+    file.write_text(
+        "prefill: [http://a:1]\ndecode: [http://b:2, http://c:3]\nport: 9\n"
+        "policy: {name: locality_band, options: {tau: 0.2}}\n"
+    )
+    policy = {"name": "locality_band", "options": {"tau": 0.2}}
+    assert load_config(str(file), {}) == load(port=9, policy=policy)
+    assert load_config(str(file), {"port": 10}).port == 10
+    assert load_config(str(file), {}).policy == PolicyConfig("locality_band", {"tau": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"port": "x"}, r"port: 'x': expected `int`"),
+        ({"port": 70000}, r"port: 70000: expected `int` <= 65535"),
+        ({"prt": 1}, r"unknown setting prt = 1; did you mean port\?"),
+        ({"policy": {"nam": "jsq"}}, r"unknown setting policy\.nam = 'jsq'"),
+        ({"policy": {"name": 3}}, r"policy\.name: 3: expected `str`"),
+        ({"wait_s": -1}, r"wait_s: -1"),
+        ({"idle_timeout_s": 0}, r"idle_timeout_s: 0"),
+        ({"decode": []}, r"no decode worker given"),
+        ({"prefill": None}, r"no prefill worker given"),
+        ({"decode": "http://b:2"}, r"decode: 'http://b:2' is not a list"),
+        ({"decode": [{"url": "http://b:2"}]}, r"is not a list of URLs"),
+        ({"decode": ["http://b:2", "http://b:2/"]}, r"'http://b:2' is given twice"),
+        ({"decode": ["p0=http://b:2"]}, r"two workers are named 'p0'"),
+        ({"decode": ["a b=http://b:2"]}, r"decode\[0\]\.name: 'a b'"),
+        ({"decode": ["b:2"]}, r"worker 'd0': 'b:2' is not of the form http://HOST:PORT"),
+        ({"decode": ["http://b:99999"]}, r"'http://b:99999' is not of the form"),
+        ({"decode": ["http://u:p@b:2"]}, r"is not of the form"),
+        ({"decode": ["http://b:2/v1"]}, r"'http://b:2/v1' is not of the form"),
+        ({"decode": ["ftp://b:2"]}, r"'ftp://b:2' is not of the form"),
+        ({"decode": ["http://"]}, r"is not of the form"),
+    ],
+)
+def test_bad_settings_name_key_and_value(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [", "is not YAML"), ("[1]", "must hold a mapping of settings, not list"), ("", "must hold a mapping")],
+)
+def test_bad_files_are_config_errors_of_one_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "eldr.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message) as error:
+        load_config(str(file), WORKERS)
+    assert "\n" not in str(error.value)
+    assert str(file) in str(error.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"cannot read /nowhere/eldr\.yaml"):
+        load_config("/nowhere/eldr.yaml", WORKERS)
+
+
+def test_the_same_engine_may_have_both_roles() -> None:
+    config = load(prefill=["http://a:1"], decode=["http://a:1"])
+    assert config.prefill[0].url == config.decode[0].url
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("tau=0.1", ("tau", 0.1)),
+        ("workers={code: [d0]}", ("workers", {"code": ["d0"]})),
+        ("name=x=y", ("name", "x=y")),
+        ("flag=true", ("flag", True)),
+    ],
+)
+def test_policy_options_are_yaml_values(text: str, parsed: tuple[str, Any]) -> None:
+    assert parse_option(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["tau", "=1", "tau=", "tau=["])
+def test_bad_policy_options_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="policy option"):
+        parse_option(text)

@@ -1,0 +1,295 @@
+"""An engine for the router's tests: speaks vLLM's HTTP, computes nothing, and fails in every way on demand.
+
+Its text is a function of the prompt, so a test sees at once when KV of another request was read: transfer
+parameters work once, for the prompt that made them, from the engine that holds them; anything else gives WRONG text.
+"""
+
+import asyncio
+import hashlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from aiohttp import web
+
+from eldr.wire import encode_counts
+
+LAYERS, EXPERTS, TOP_K = 2, 8, 2
+DOMAINS = ("code", "law", "zh", "math")
+WRONG = "WRONG"
+_ids = itertools.count()
+
+
+def domain_counts(domain: str, tokens: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Counts [2, 8] of a prompt that uses two experts of its domain in every layer."""
+    counts = np.zeros((LAYERS, EXPERTS), np.uint32)
+    counts[:, 2 * DOMAINS.index(domain) : 2 * DOMAINS.index(domain) + 2] = tokens
+    return counts
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """What the mock takes for the prompt's identity."""
+    return json.dumps(body.get("messages", body.get("prompt")))
+
+
+def words(prompt: str, count: int) -> list[str]:
+    """The right output for a prompt (see `prompt_of`)."""
+    return [hashlib.sha256(f"{prompt}/{index}".encode()).hexdigest()[:6] + " " for index in range(count)]
+
+
+@dataclass
+class Faults:
+    """What an engine does wrong, to every inference request until it is changed.
+
+    status: (status, body, content type, only the next `times` requests).
+    reset_before_answer: close the connection once the request was read.
+    die_after_chunks: of a stream; end_early: end it cleanly but without [DONE].
+    """
+
+    status: tuple[int, bytes, str] | None = None
+    times: int = 1_000_000
+    delay_s: float = 0.0
+    chunk_delay_s: float = 0.0
+    reset_before_answer: bool = False
+    die_after_chunks: int | None = None
+    end_early: bool = False
+    hang: bool = False
+    error_event_first: bool = False
+    no_kv_params: bool = False
+    no_counts: bool = False
+    counts: Any = None
+
+
+@dataclass
+class Received:
+    """One inference request as it arrived."""
+
+    path: str
+    body: dict[str, Any]
+    raw: bytes
+    headers: dict[str, str]
+
+
+@dataclass
+class MockEngine:
+    """One engine on a free port of 127.0.0.1. `blocks` (shared by all) holds what prefill engines computed."""
+
+    blocks: dict[str, str]
+    model: str = "mock"
+    root: str = "mock"
+    faults: Faults = field(default_factory=Faults)
+    cached_tokens: int | None = None
+    healthy: bool = True
+    received: list[Received] = field(default_factory=list)
+    running: int = 0
+    peak: int = 0
+    cancelled: int = 0
+    health_checks: int = 0
+    port: int = 0
+    _runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> Self:
+        """Listen; on the same port as before after a `stop`."""
+        self.engine_id = f"engine-{next(_ids)}"
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._infer)
+        app.router.add_post("/v1/chat/completions", self._infer)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        await site.start()
+        self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        return self
+
+    async def stop(self) -> None:
+        """Stop listening: connections are refused from now on."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _health(self, request: web.Request) -> web.Response:
+        self.health_checks += 1
+        return web.Response(status=200 if self.healthy else 503)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        card = {"id": self.model, "object": "model", "created": 1, "owned_by": "vllm", "root": self.root}
+        return web.json_response({"object": "list", "data": [card]})
+
+    async def _infer(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body = json.loads(raw)
+        self.received.append(Received(request.path, body, raw, dict(request.headers)))
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            return await self._answer(request, body)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        text = self._compute(body)  # pulls the KV blocks, so that a failure after this has used them up
+        await asyncio.sleep(self.faults.delay_s)
+        if self.faults.hang:
+            await asyncio.sleep(3600)
+        if self.faults.status and self.faults.times > 0:
+            self.faults.times -= 1
+            status, payload, kind = self.faults.status
+            return web.Response(status=status, body=payload, headers={"Content-Type": kind})
+        if self.faults.reset_before_answer:
+            request.transport.abort()  # type: ignore[union-attr]
+            return web.Response()
+        if refusal := _validate(body, self.model):
+            return _error(*refusal)
+        if body.get("stream"):
+            return await self._stream(request, body, text)
+        return web.json_response(self._whole(request, body, text))
+
+    def _compute(self, body: dict[str, Any]) -> list[str]:
+        """The output's words: right only if the prompt was computed here or pulled with fresh parameters."""
+        prompt, limit = prompt_of(body), body.get("max_completion_tokens", body.get("max_tokens")) or 16
+        params = body.get("kv_transfer_params") or {}
+        if params.get("do_remote_prefill"):
+            held = self.blocks.pop(f"{params['remote_engine_id']}/{params['remote_request_id']}", None)
+            if held != prompt:
+                return [WRONG] * limit
+        return words(prompt, limit)
+
+    def _whole(self, request: web.Request, body: dict[str, Any], text: list[str]) -> dict[str, Any]:
+        prompts = body["prompt"] if _is_list(body.get("prompt")) else [None]
+        choices = []
+        for index in range(len(prompts) * (body.get("n") or 1)):
+            choice: dict[str, Any] = {"index": index, "finish_reason": "length", "logprobs": None}
+            if "chat" in request.path:
+                choice["message"] = {"role": "assistant", "content": "".join(text)}
+            else:
+                choice["text"] = "".join(text)
+            choices.append(choice)
+        return {
+            "id": f"cmpl-{request.headers.get('X-Request-Id')}",
+            "object": "chat.completion" if "chat" in request.path else "text_completion",
+            "model": self.model,
+            "choices": choices,
+            "usage": self._usage(body, len(text) * len(choices)),
+            "kv_transfer_params": self._kv_params(body),
+        }
+
+    def _usage(self, body: dict[str, Any], output: int) -> dict[str, Any]:
+        prompt = len(prompt_of(body).split())
+        details = None if self.cached_tokens is None else {"cached_tokens": self.cached_tokens}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": output,
+            "total_tokens": prompt + output,
+            "prompt_tokens_details": details,
+        }
+
+    def _kv_params(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        if not (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+            return None
+        params: dict[str, Any] = {}
+        if not self.faults.no_kv_params:
+            request_id = f"r{next(_ids)}"
+            self.blocks[f"{self.engine_id}/{request_id}"] = prompt_of(body)
+            params = {
+                "do_remote_prefill": True,
+                "do_remote_decode": False,
+                "remote_block_ids": [[1, 2]],
+                "remote_engine_id": self.engine_id,
+                "remote_request_id": request_id,
+                "remote_host": "127.0.0.1",
+                "remote_port": 5600,
+                "tp_size": 1,
+                "big_number": 12345678901234567890123,
+            }
+        if self.faults.counts is not None:
+            params["eldr"] = self.faults.counts
+        elif not self.faults.no_counts:
+            params["eldr"] = self._counts(prompt_of(body))
+        return params or None
+
+    def _counts(self, prompt: str) -> dict[str, Any]:
+        domain = next((name for name in DOMAINS if name in prompt), DOMAINS[0])
+        tokens = max(1, len(prompt.split()))
+        return encode_counts(domain_counts(domain, tokens), top_k=TOP_K, tokens=tokens)
+
+    async def _stream(self, request: web.Request, body: dict[str, Any], text: list[str]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        async for event in self._events(request, body, text):
+            await response.write(b"data: " + event + b"\n\n")
+        await response.write_eof()
+        return response
+
+    async def _events(
+        self, request: web.Request, body: dict[str, Any], text: list[str]
+    ) -> AsyncIterator[bytes]:
+        if self.faults.error_event_first:
+            yield b'{"error":{"message":"KV load failed","type":"InternalServerError","param":null,"code":500}}'
+            yield b"[DONE]"
+            return
+        for index, word in enumerate(text):
+            if index == self.faults.die_after_chunks:
+                request.transport.abort()  # type: ignore[union-attr]
+                await asyncio.sleep(3600)  # the handler is cancelled with its connection
+            choice: dict[str, Any] = {"index": 0, "finish_reason": None}
+            if "chat" in request.path:
+                choice["delta"] = {"content": word}
+            else:
+                choice["text"] = word
+            yield json.dumps({"id": "x", "model": self.model, "choices": [choice]}).encode()
+            await asyncio.sleep(self.faults.chunk_delay_s)
+        if (body.get("stream_options") or {}).get("include_usage"):
+            usage = self._usage(body, len(text))
+            yield json.dumps({"id": "x", "model": self.model, "choices": [], "usage": usage}).encode()
+        if not self.faults.end_early:
+            yield b"[DONE]"
+
+
+def _validate(body: dict[str, Any], model: str) -> tuple[int, str] | None:
+    """The refusals of vLLM that a router can cause."""
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    if body.get("model", model) != model:
+        return 404, f"The model `{body['model']}` does not exist."
+    if limit is not None and type(limit) is not int:
+        return 400, "max_tokens must be an integer"
+    if limit is not None and limit < 1:
+        return 400, f"max_tokens must be at least 1, got {limit}"
+    if (body.get("min_tokens") or 0) > (limit or 16):
+        return 400, "min_tokens must be less than or equal to max_tokens"
+    if body.get("stream_options") and not body.get("stream"):
+        return 400, "Stream options can only be defined when `stream=True`."
+    return None
+
+
+def _error(status: int, message: str) -> web.Response:
+    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    error = {"message": message, "type": kind, "param": None, "code": status}
+    return web.json_response({"error": error}, status=status)
+
+
+def _is_list(prompt: object) -> bool:
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], str | list)
+
+
+@asynccontextmanager
+async def engines(count: int, blocks: dict[str, str], **options: Any) -> AsyncIterator[list[MockEngine]]:
+    """Some running engines, stopped at the end."""
+    made = [await MockEngine(blocks, **options).start() for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for engine in made:
+            await engine.stop()
