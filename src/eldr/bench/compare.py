@@ -61,7 +61,7 @@ async def sustained_rate(
         in_flight = batch * len(pool.decode)
         replies = await drive_closed(router.url, pool.model, plan, in_flight, progress)
     raise_on_errors(replies, "finding the rate")
-    finished = sorted(reply.finish_s for reply in replies if reply.finish_s is not None)
+    finished = sorted(reply.record.finish_s for reply in replies)
     full = len(finished) - in_flight  # the last ones finish with fewer and fewer beside them
     return full / finished[full - 1] if full > 0 else len(finished) / finished[-1]
 

@@ -6,7 +6,8 @@ sustain.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -15,10 +16,12 @@ import numpy as np
 
 from eldr.calibrate.prompts import Prompt
 from eldr.errors import UpstreamError
+from eldr.metrics.records import RequestRecord
 
 Progress = Callable[[], None]
 
 WORKER_HEADER = "x-eldr-decode-worker"
+POLICY_HEADER = "x-eldr-policy"
 LABEL_HEADER = "x-eldr-label"
 
 GREEDY: dict[str, object] = {"temperature": 0.0, "repetition_penalty": 1.2, "ignore_eos": True}
@@ -37,29 +40,11 @@ class Planned:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What became of one request. Times in s from the start of the run; None for what did not happen."""
+    """What became of one planned request, for the client. The record's times are from the start of the run."""
 
     index: int
-    label: str
-    arrival_s: float
-    first_token_s: float | None
-    finish_s: float | None
-    output_tokens: int
+    record: RequestRecord
     text: str
-    worker: str | None
-    error: str | None = None
-
-    @property
-    def ttft_s(self) -> float | None:
-        """Time to first token, from the planned arrival."""
-        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Time per output token: (finish - first token) / (output tokens - 1)."""
-        if self.first_token_s is None or self.finish_s is None or self.output_tokens < 2:
-            return None
-        return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
 
 
 def plan_poisson(
@@ -102,11 +87,9 @@ async def drive_closed(
 
 def raise_on_errors(replies: Sequence[Reply], what: str) -> None:
     """UpstreamError naming the first failed reply, if there is one."""
-    failed = [reply for reply in replies if reply.error is not None]
-    if failed:
-        raise UpstreamError(
-            f"{what}: {len(failed)} of {len(replies)} requests failed, first: {failed[0].error}"
-        )
+    errors = [reply.record.error for reply in replies if reply.record.error is not None]
+    if errors:
+        raise UpstreamError(f"{what}: {len(errors)} of {len(replies)} requests failed, first: {errors[0]}")
 
 
 def _client() -> aiohttp.ClientSession:
@@ -144,7 +127,7 @@ class _Stream:
 class _Sender:
     def __init__(self, session: aiohttp.ClientSession, url: str, model: str, progress: Progress) -> None:
         self.session, self.url, self.model, self.progress = session, f"{url}/v1/completions", model, progress
-        self.start = asyncio.get_running_loop().time()
+        self.start, self.started_at = asyncio.get_running_loop().time(), time.time()
 
     def now(self) -> float:
         return asyncio.get_running_loop().time() - self.start
@@ -157,12 +140,13 @@ class _Sender:
         return await self._send(planned, self.now())
 
     async def _send(self, planned: Planned, arrival_s: float) -> Reply:
-        stream, worker, error = _Stream(self.now), None, None
+        stream, error = _Stream(self.now), None
+        headers: Mapping[str, str] = {}
         try:
             async with self.session.post(
                 self.url, json=self._body(planned), headers=_headers(planned)
             ) as answer:
-                worker = answer.headers.get(WORKER_HEADER)
+                headers = answer.headers
                 if answer.status != 200:
                     raise UpstreamError(f"status {answer.status}: {(await answer.text())[:200]}")
                 async for line in answer.content:
@@ -172,17 +156,23 @@ class _Sender:
         except (UpstreamError, aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as failure:
             error = str(failure) or type(failure).__name__
         self.progress()
-        return Reply(
-            index=planned.index,
+        record = RequestRecord(
+            request_id=str(planned.index),
+            path="/v1/completions",
+            model=self.model,
+            stream=True,
             label=planned.prompt.label,
+            started_at=self.started_at + arrival_s,
             arrival_s=arrival_s,
             first_token_s=stream.first_token_s,
-            finish_s=None if error else self.now(),
+            finish_s=self.now(),
             output_tokens=stream.output_tokens,
-            text="".join(stream.parts),
-            worker=worker,
+            decode_worker=headers.get(WORKER_HEADER),
+            policy=headers.get(POLICY_HEADER),
+            outcome="broken" if error else "ok",
             error=error,
         )
+        return Reply(planned.index, record, "".join(stream.parts))
 
     def _body(self, planned: Planned) -> dict[str, object]:
         return {

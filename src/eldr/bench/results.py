@@ -1,13 +1,12 @@
 """What a comparison measured, and the numbers made from it."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
-import numpy as np
 
 from eldr.bench.load import Reply
 from eldr.bench.scrape import Sample, Steps
+from eldr.metrics.summary import Summary, summarize
 
 BASELINES = ("round_robin", "random", "jsq", "p2c")
 
@@ -21,13 +20,33 @@ class PolicyRun(msgspec.Struct, frozen=True):
     steps: dict[str, Steps]
     samples: list[Sample]
 
+    @property
+    def total(self) -> Steps:
+        """The counters added up over workers."""
+        return sum(self.steps.values(), Steps())
 
-class Summary(msgspec.Struct, frozen=True):
-    """One policy in numbers, over its repeats.
+    @property
+    def active_experts(self) -> float:
+        """Mean distinct experts a decode step and layer, over the steps of all workers."""
+        return self.total.active_experts
+
+    @property
+    def summary(self) -> Summary:
+        return summarize([reply.record for reply in self.replies])
+
+    @property
+    def tpot_p50_ms(self) -> float:
+        tpot = self.summary.tpot_s
+        assert tpot is not None, "a run without a single answer of two tokens"
+        return tpot.p50 * 1e3
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One policy in numbers, over all its repeats.
 
     active_experts: mean distinct experts a decode step and layer, over the steps of all workers.
-    mean_batch: requests a decode step. tpot_p50_ms, ...: over requests; None where nothing was measured.
-    per_worker: requests that each worker decoded. spread_*: of the repeats, largest minus smallest.
+    mean_batch: output tokens a decode step. Percentiles are over requests.
+    per_worker: requests that each worker decoded. *_by_repeat: the same number for each repeat alone.
     """
 
     policy: str
@@ -35,58 +54,55 @@ class Summary(msgspec.Struct, frozen=True):
     requests: int
     active_experts: float
     mean_batch: float
-    tpot_p50_ms: float | None
-    tpot_p99_ms: float | None
-    ttft_p50_ms: float | None
+    tpot_p50_ms: float
+    tpot_p99_ms: float
+    ttft_p50_ms: float
     per_worker: dict[str, int]
-    active_by_repeat: list[float]
-    tpot_p50_by_repeat: list[float | None]
+    active_experts_by_repeat: list[float]
+    tpot_p50_ms_by_repeat: list[float]
 
 
-def active_experts(run: PolicyRun) -> float:
-    """Mean active experts a step and layer over all workers of a run."""
-    return sum(s.active_sum for s in run.steps.values()) / sum(s.active_count for s in run.steps.values())
-
-
-def mean_batch(runs: Sequence[PolicyRun], num_moe_layers: int) -> float:
-    """Output tokens a decode step."""
-    steps = [s for run in runs for s in run.steps.values()]
-    return sum(s.tokens for s in steps) / (sum(s.active_count for s in steps) / num_moe_layers)
-
-
-def summarize(runs: Sequence[PolicyRun], num_moe_layers: int) -> Summary:
+def row(runs: Sequence[PolicyRun]) -> Row:
     """The runs of one policy as a row of the table."""
-    replies = [reply for run in runs for reply in run.replies]
-    steps = [s for run in runs for s in run.steps.values()]
-    workers = sorted({worker for run in runs for worker in run.steps})
-    counts = Counter(reply.worker for reply in replies)
-    return Summary(
+    total = sum((run.total for run in runs), Steps())
+    everything = summarize([reply.record for run in runs for reply in run.replies])
+    tpot, ttft = everything.tpot_s, everything.ttft_s
+    assert tpot is not None, "a run without a single answer of two tokens"
+    assert ttft is not None
+    return Row(
         policy=runs[0].policy,
         repeats=len(runs),
-        requests=len(replies),
-        active_experts=sum(s.active_sum for s in steps) / sum(s.active_count for s in steps),
-        mean_batch=mean_batch(runs, num_moe_layers),
-        tpot_p50_ms=_percentile_ms([reply.tpot_s for reply in replies], 50),
-        tpot_p99_ms=_percentile_ms([reply.tpot_s for reply in replies], 99),
-        ttft_p50_ms=_percentile_ms([reply.ttft_s for reply in replies], 50),
-        per_worker={worker: counts[worker] for worker in workers},
-        active_by_repeat=[active_experts(run) for run in runs],
-        tpot_p50_by_repeat=[_percentile_ms([reply.tpot_s for reply in run.replies], 50) for run in runs],
+        requests=everything.requests,
+        active_experts=total.active_experts,
+        mean_batch=total.mean_batch,
+        tpot_p50_ms=tpot.p50 * 1e3,
+        tpot_p99_ms=tpot.p99 * 1e3,
+        ttft_p50_ms=ttft.p50 * 1e3,
+        per_worker={worker: everything.per_worker.get(worker, 0) for worker in runs[0].steps},
+        active_experts_by_repeat=[run.active_experts for run in runs],
+        tpot_p50_ms_by_repeat=[run.tpot_p50_ms for run in runs],
     )
 
 
-def best_baseline(summaries: Sequence[Summary], field: str) -> Summary | None:
-    """The baseline with the lowest value of `field`; None without a measured baseline."""
-    measured = [s for s in summaries if s.policy in BASELINES and getattr(s, field) is not None]
-    return min(measured, key=lambda s: float(getattr(s, field)), default=None)
+def rows(runs: Sequence[PolicyRun]) -> list[Row]:
+    """One row a policy, in order of first appearance."""
+    policies = dict.fromkeys(run.policy for run in runs)
+    return [row([run for run in runs if run.policy == policy]) for policy in policies]
 
 
-def change(summaries: Sequence[Summary], summary: Summary, field: str) -> float | None:
-    """`field` of a policy against the best baseline's, as a ratio minus 1; None where one is missing."""
-    best, value = best_baseline(summaries, field), getattr(summary, field)
-    return None if best is None or value is None else float(value / getattr(best, field) - 1.0)
+class Change(msgspec.Struct, frozen=True):
+    """A policy's number against the best baseline's: ratio - 1, negative when it is lower (better)."""
+
+    policy: str
+    baseline: str
+    ratio: float
 
 
-def _percentile_ms(values_s: Sequence[float | None], q: float) -> float | None:
-    measured = [value for value in values_s if value is not None]
-    return float(np.percentile(measured, q) * 1e3) if measured else None
+def change(table: Sequence[Row], policy: str, value: Callable[[Row], float]) -> Change | None:
+    """`policy` against the baseline with the lowest value; None where the table lacks one of them."""
+    own = [entry for entry in table if entry.policy == policy]
+    baselines = [entry for entry in table if entry.policy in BASELINES]
+    if not own or not baselines:
+        return None
+    best = min(baselines, key=value)
+    return Change(policy, best.policy, value(own[0]) / value(best) - 1.0)

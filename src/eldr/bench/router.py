@@ -1,14 +1,26 @@
 """Runs `eldr serve` as a process of its own, as a user would."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from eldr.bench.ports import free_port
+from eldr.bench.engine import free_port
 from eldr.errors import EngineError
+
+# $@ is the router. Our side never writes to standard input: its end of file means that we are gone, however.
+_GUARD = """
+exec 3<&0
+"$@" </dev/null 3<&- &
+router=$!
+{ cat <&3; kill -TERM $router; } >/dev/null 2>&1 &
+wait $router
+"""
 
 
 class RouterProcess:
@@ -34,7 +46,11 @@ class RouterProcess:
     def __enter__(self) -> "RouterProcess":
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                ["sh", "-c", _GUARD, "eldr-router", *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         try:
             self._wait_until_healthy(timeout_s=30.0)
@@ -47,19 +63,23 @@ class RouterProcess:
         self.stop()
 
     def stop(self) -> None:
-        """End the process: SIGTERM, and SIGKILL after 5 s."""
-        if self._process is None:
+        """End the process: SIGTERM, and after 5 s SIGKILL."""
+        process, self._process = self._process, None
+        if process is None:
             return
-        self._process.terminate()
+        assert process.stdin is not None
         try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def _wait_until_healthy(self, timeout_s: float) -> None:
         assert self._process is not None
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
@@ -67,7 +87,7 @@ class RouterProcess:
                     f"the router ended with status {self._process.returncode}: {self._last_line()}"
                 )
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+                with opener.open(f"{self.url}/health", timeout=2) as answer:
                     if answer.status == 200:
                         return
             except OSError:

@@ -25,6 +25,20 @@ class Steps(msgspec.Struct, frozen=True):
     other_steps: float = 0.0
     tokens: float = 0.0
 
+    @property
+    def active_experts(self) -> float:
+        """Mean distinct experts a decode step and layer. UpstreamError where there was none."""
+        if not self.active_count:
+            raise UpstreamError(
+                "the decode workers report no eldr_active_experts; is EldrConnector loaded in them?"
+            )
+        return self.active_sum / self.active_count
+
+    @property
+    def mean_batch(self) -> float:
+        """Output tokens a step."""
+        return self.tokens / (self.decode_steps + self.other_steps)
+
     def __sub__(self, earlier: "Steps") -> "Steps":
         return Steps(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
 
