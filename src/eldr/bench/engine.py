@@ -1,0 +1,320 @@
+"""Starts vLLM engines for CPUs on this machine, for the demo and the tests. Imports neither vLLM nor torch.
+
+    with LocalEngine(EngineSpec(model=path, log_dir=logs)) as engine:
+        requests.post(engine.url + "/v1/completions", ...)
+
+    with running([LocalEngine(spec) for spec in specs]) as engines:  # started in parallel
+        ...
+
+The subprocess is guarded by a shell that ends the whole process group when this process closes its pipe, be
+it by `stop`, by an exception or because it was killed. So no engine outlives its starter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import eldr
+from eldr.errors import EngineError
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 20.0
+_LOG_LINES = 15
+_UNIPROC = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    # One thread an engine: several engines share few cores, and OpenMP's barriers spin.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+    # See eldr.capture.plugin: NIXL's progress thread would keep a core busy for every idle engine.
+    "ELDR_NIXL_PROGRESS_US": "500",
+}
+
+# $@ is the engine. File descriptor 3 is a pipe that our side never writes to; its end of file means that we
+# are gone.
+_GUARD = """
+"$@" 3<&- &
+engine=$!
+{ cat <&3; kill -TERM $engine; n=0
+  while kill -0 $engine && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+  kill -KILL -- -$$; } >/dev/null 2>&1 &
+wait $engine
+"""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """How to start one engine.
+
+    Attributes:
+        model: folder of the model; served under its folder's name, or `served_name`.
+        log_dir: folder for the engine's log file, `NAME.log`.
+        name: name of the engine in logs and errors.
+        connector: "eldr" (capture over NIXL), "nixl" (stock NixlConnector) or "none" (plain vLLM).
+        role: vLLM's kv_role: kv_producer (prefill), kv_consumer (decode) or kv_both.
+        options: settings of eldr.capture, e.g. {"step_log": path}.
+        kv_transfer_config: vLLM's own, in place of what `connector`, `role` and `options` give.
+        kv_cache_bytes: size of the KV cache.
+        executor: "uniproc" (one process less, no stalls under load), or "mp", which tensor parallelism needs.
+        port: HTTP port, or None for a free one.
+        extra_args: further arguments of vLLM's server.
+        extra_env: further environment variables.
+    """
+
+    model: Path
+    log_dir: Path
+    name: str = "engine"
+    connector: Literal["eldr", "nixl", "none"] = "eldr"
+    role: Literal["kv_both", "kv_producer", "kv_consumer"] = "kv_both"
+    options: Mapping[str, object] = field(default_factory=dict)
+    kv_transfer_config: Mapping[str, Any] | None = None
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_cache_bytes: int = 64 << 20
+    block_size: int = 32
+    max_model_len: int = 1024
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    tensor_parallel_size: int = 1
+    executor: Literal["uniproc", "mp"] = "uniproc"
+    enforce_eager: bool = True
+    served_name: str | None = None
+    port: int | None = None
+    extra_args: Sequence[str] = ()
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(self, port: int) -> list[str]:
+        """Arguments of vLLM's server (the `vllm` command itself fails with the CPU package)."""
+        flags = {
+            "model": self.model,
+            "served-model-name": self.served_name or Path(self.model).name,
+            "host": "127.0.0.1",
+            "port": port,
+            "dtype": self.dtype,
+            "block-size": self.block_size,
+            "kv-cache-memory-bytes": self.kv_cache_bytes,
+            "max-model-len": self.max_model_len,
+            "max-num-seqs": self.max_num_seqs,
+            "max-num-batched-tokens": self.max_num_batched_tokens,
+            "tensor-parallel-size": self.tensor_parallel_size,
+            "distributed-executor-backend": _UNIPROC if self.executor == "uniproc" else "mp",
+        }
+        arguments = [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
+        if self.enforce_eager:  # else torch.compile traces the routers before anything can be hooked to them
+            arguments.append("--enforce-eager")
+        if (transfer := self._transfer()) is not None:
+            arguments += ["--kv-transfer-config", json.dumps(transfer)]
+        return [*arguments, *self.extra_args]
+
+    def _transfer(self) -> Mapping[str, Any] | None:
+        if self.kv_transfer_config is not None or self.connector == "none":
+            return self.kv_transfer_config
+        common = {"kv_role": self.role, "kv_buffer_device": "cpu"}
+        if self.connector == "nixl":
+            return {"kv_connector": "NixlConnector", **common}
+        return {
+            "kv_connector": "EldrConnector",
+            "kv_connector_module_path": "eldr.capture.connector",
+            **common,
+            "kv_connector_extra_config": {"eldr": dict(self.options)},
+        }
+
+
+class LocalEngine:
+    """One engine: `start`, `wait_ready`, `stop`; or all of it as a context manager.
+
+    Attributes:
+        spec: how it is started.
+        port: HTTP port; chosen at `start` unless the spec names it.
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.port = spec.port or 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+
+    @property
+    def url(self) -> str:
+        """Base URL of the engine's HTTP server, without a slash at its end."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """File that takes what the engine prints."""
+        return self.spec.log_dir / f"{self.spec.name}.log"
+
+    @property
+    def model_name(self) -> str:
+        """Model name for requests."""
+        return self.spec.served_name or Path(self.spec.model).name
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Starts the process and returns at once.
+
+        Raises:
+            EngineError: it runs already, or its model is no folder.
+        """
+        if self._process is not None:
+            raise EngineError(f"engine {self.spec.name} was started before; make a new LocalEngine")
+        if not Path(self.spec.model).is_dir():
+            raise EngineError(f"engine {self.spec.name}: model folder {self.spec.model} does not exist")
+        self.port = self.spec.port or free_port()
+        self.spec.log_dir.mkdir(parents=True, exist_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            *self.spec.arguments(self.port),
+        ]
+        end, self._pipe = os.pipe()
+        try:
+            with self.log_path.open("wb") as log:
+                self._process = subprocess.Popen(
+                    ["sh", "-c", f"exec 3<&{end}; {_GUARD}", "eldr-engine", *command],
+                    env=self._environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[end],
+                    start_new_session=True,
+                )
+        finally:
+            os.close(end)
+        return self
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> Self:
+        """Waits until the engine answers on /health.
+
+        Raises:
+            EngineError: it ended or took longer than `timeout_s`; it has been stopped, and the message ends
+                with its log's last lines.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._healthy():
+            if not self.running:
+                self._fail(f"ended with status {self._process.returncode if self._process else None}")
+            if time.monotonic() > deadline:
+                self._fail(f"did not answer within {timeout_s:.0f} s")
+            time.sleep(0.2)
+        return self
+
+    def ask_to_stop(self) -> None:
+        """Begins to end the engine, without waiting for it."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+    def stop(self) -> None:
+        """Ends the engine and everything it started; may be called again."""
+        self.ask_to_stop()
+        if self._process is None:
+            return
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def log_tail(self, lines: int = _LOG_LINES) -> str:
+        """The last lines of the engine's log."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start().wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _healthy(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"{self.url}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _environment(self) -> dict[str, str]:
+        package_root = str(Path(eldr.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        own = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()), "PYTHONPATH": path}
+        return {**os.environ, **_ENVIRONMENT, **own, **self.spec.extra_env}
+
+    def _fail(self, what: str) -> None:
+        self.stop()
+        raise EngineError(
+            f"engine {self.spec.name} {what}; the end of its log ({self.log_path}):\n{self.log_tail()}"
+        )
+
+
+@contextlib.contextmanager
+def running(
+    engines: Sequence[LocalEngine], timeout_s: float = START_TIMEOUT_S
+) -> Iterator[Sequence[LocalEngine]]:
+    """Starts the engines in parallel, waits for all of them, and stops all of them at the end, whatever
+    happens.
+    """
+    try:
+        for engine in engines:
+            engine.start()
+        wait_all(engines, timeout_s)
+        yield engines
+    finally:
+        stop_all(engines)
+
+
+def wait_all(engines: Sequence[LocalEngine], timeout_s: float = START_TIMEOUT_S) -> None:
+    """Waits until all engines answer, `timeout_s` in all. EngineError as of `LocalEngine.wait_ready`."""
+    deadline = time.monotonic() + timeout_s
+    for engine in engines:
+        engine.wait_ready(max(deadline - time.monotonic(), 0.0))
+
+
+def stop_all(engines: Sequence[LocalEngine]) -> None:
+    """Stops all engines, at the same time, and even if stopping one of them raises."""
+    with contextlib.ExitStack() as stack:
+        for engine in engines:
+            stack.callback(engine.stop)
+            engine.ask_to_stop()
+
+
+_handed_out: set[int] = set()
+
+
+def free_port() -> int:
+    """A TCP port that is free on this machine now and was not handed out by this process before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _handed_out:
+            _handed_out.add(port)
+            return port
