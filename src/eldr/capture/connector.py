@@ -11,7 +11,6 @@ does not touch is the inner connector's own, in this version of vLLM and the nex
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
@@ -38,7 +37,7 @@ plugin.slow_down_nixl()
 
 
 class EldrConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """The name in vLLM's configuration. Instantiating it gives capture over the configured inner connector."""
+    """The name in vLLM's configuration. An instance is one of capture over the configured inner connector."""
 
     def __new__(
         cls, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
@@ -101,7 +100,6 @@ def _inner_class(name: str) -> type[KVConnectorBase_V1]:
     return inner
 
 
-@lru_cache(maxsize=None)
 def _capturing(inner: type[KVConnectorBase_V1]) -> type[KVConnectorBase_V1]:
     # Under MultiConnector, vLLM looks a child's statistics up by its class name.
     return type(EldrConnector.__name__, (CaptureMixin, inner), {"__doc__": f"Capture over {inner.__name__}."})

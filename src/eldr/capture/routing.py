@@ -49,11 +49,12 @@ class MoECapturer(RoutedExpertsCapturer):  # type: ignore[misc]
     otherwise read as expert 0.
     """
 
+    device_buffer: torch.Tensor
+
     def __init__(self, vllm_config: VllmConfig, layer_ids: Sequence[int]) -> None:
         super().__init__(vllm_config.scheduler_config.max_num_batched_tokens, vllm_config)
         self._row = {layer_id: row for row, layer_id in enumerate(layer_ids)}
-        buffer: torch.Tensor = self.device_buffer
-        self.device_buffer = buffer[:, : len(layer_ids)].contiguous()
+        self.device_buffer = self.device_buffer[:, : len(layer_ids)].contiguous()
         self.reset(len(self.device_buffer))
 
     def capture(self, layer_id: int, topk_ids: torch.Tensor) -> None:

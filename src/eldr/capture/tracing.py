@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from eldr.errors import PayloadError
 
-
 _ID_DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "uint16": np.dtype("<u2")}
 
 
