@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from eldr.bench.offline import expected_active, offline_gain, use_probabilities
+
+LAYERS, EXPERTS, TOP_K = 2, 12, 3
+
+
+def traces(groups: int, each: int, tokens: int, rng: np.random.Generator) -> np.ndarray:
+    """Expert ids [N, tokens, LAYERS, TOP_K]; a group prefers experts of its own."""
+    ids = []
+    for group in range(groups):
+        weight = np.where(np.arange(EXPERTS) % groups == group, 1.0, -1.0)
+        scores = weight + rng.gumbel(size=(each, tokens, LAYERS, EXPERTS))
+        ids.append(np.argsort(-scores, axis=3)[..., :TOP_K])
+    return np.concatenate(ids)
+
+
+def counts_of(ids: np.ndarray) -> np.ndarray:
+    counts = np.zeros((len(ids), LAYERS, EXPERTS), dtype=np.uint32)
+    for request, token, layer, k in np.ndindex(ids.shape):
+        counts[request, layer, ids[request, token, layer, k]] += 1
+    return counts
+
+
+def test_the_formula_agrees_with_counting_experts_step_by_step() -> None:
+    rng = np.random.default_rng(0)
+    ids = traces(2, 3, 400, rng)
+    use = use_probabilities(counts_of(ids), TOP_K)
+    assert use.sum(axis=2) == pytest.approx(TOP_K)
+    counted = np.mean(
+        [
+            len({expert for request in ids for expert in request[rng.integers(400), layer]})
+            for layer in range(LAYERS)
+            for _ in range(1500)
+        ]
+    )
+    assert expected_active(use) == pytest.approx(counted, rel=0.01)
+
+
+def test_a_request_without_a_decode_step_uses_nothing() -> None:
+    assert not use_probabilities(np.zeros((1, LAYERS, EXPERTS), dtype=np.uint32), TOP_K).any()
+
+
+def test_grouping_by_the_true_groups_helps_and_grouping_at_random_does_not() -> None:
+    rng = np.random.default_rng(1)
+    use = use_probabilities(counts_of(traces(3, 40, 30, rng)), TOP_K)
+    groups = np.repeat(np.arange(3), 40)
+    helped = offline_gain(use, groups, 8, rng)
+    assert (helped.batch, helped.clusters, helped.requests) == (8, 3, 120)
+    assert helped.gain < -0.1
+    assert helped.gain == pytest.approx(helped.grouped / helped.mixed - 1)
+    shuffled = offline_gain(use, rng.permutation(groups), 8, rng)
+    assert abs(shuffled.gain) < 0.01
+
+
+def test_a_cluster_smaller_than_the_batch_is_drawn_with_repeats() -> None:
+    use = use_probabilities(counts_of(traces(2, 10, 20, np.random.default_rng(2))), TOP_K)
+    gain = offline_gain(use, np.array([0] * 18 + [1] * 2), 8, np.random.default_rng(0), draws=50)
+    assert 0 < gain.grouped < EXPERTS
