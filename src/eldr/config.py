@@ -43,7 +43,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     prefill, decode: the workers, in the order in which policies and profiles count them.
     profile: file made by `eldr fit`; None routes by load alone.
-    model: the served model that the profile must have been fitted for; None asks the workers.
     label_header: request header whose value is the request's label, for routing by static labels.
     wait_s: how long to wait at start for a worker of each role.
     drain_s: how long running requests may take to finish after SIGTERM.
@@ -59,7 +58,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     decode: tuple[WorkerConfig, ...]
     policy: PolicyConfig = PolicyConfig()
     profile: str | None = None
-    model: str | None = None
     host: str = "127.0.0.1"
     port: Port = 8000
     label_header: str = "x-eldr-label"
@@ -79,7 +77,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
 
     Raises ConfigError for an unreadable file, an unknown key, a bad value, no workers, or two of one name.
     """
-    raw = {**(_read_yaml(path) if path else {}), **overrides}
+    raw = _merged(_read_yaml(path) if path else {}, overrides)
     for role, letter in ROLES.items():
         if not raw.get(role):
             raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
@@ -98,6 +96,15 @@ def parse_option(text: str) -> tuple[str, Any]:
         return key, yaml.safe_load(value)
     except yaml.YAMLError:
         raise ConfigError(f"policy option {key}: {value!r} is not a YAML value") from None
+
+
+def _merged(file: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags over the file; options given without a policy's name are for the file's policy."""
+    merged = {**file, **flags}
+    policies = file.get("policy"), flags.get("policy")
+    if all(isinstance(policy, dict) for policy in policies) and "name" not in policies[1]:  # type: ignore[operator]
+        merged["policy"] = {**policies[0], **policies[1]}  # type: ignore[dict-item]
+    return merged
 
 
 def _read_yaml(path: str) -> dict[str, Any]:

@@ -174,7 +174,9 @@ def test_a_body_that_is_no_json_object_is_the_clients_mistake(data: bytes) -> No
 
 
 def test_a_hidden_transfer_parameter_in_xargs_is_found_behind_escapes() -> None:
-    body = handoff.parse(b'{"vllm_xargs": {"kv\\u005ftransfer_params": "x", "k": 1.0}, "kv\\u005ftransfer_params": 1}')
+    body = handoff.parse(
+        b'{"vllm_xargs": {"kv\\u005ftransfer_params": "x", "k": 1.0}, "kv\\u005ftransfer_params": 1}'
+    )
     assert json.loads(handoff.decode_body(body, None)) == {"vllm_xargs": {"k": 1.0}}
 
 
@@ -194,7 +196,10 @@ def test_reading_a_prefill_answer() -> None:
         (b'{"kv_transfer_params":{}}', handoff.PrefillAnswer()),
         (b'{"kv_transfer_params":{"eldr":null}}', handoff.PrefillAnswer()),
         (b'{"kv_transfer_params":{"eldr":[1]}}', handoff.PrefillAnswer(counts=[1])),
-        (b'{"usage":{"prompt_tokens":3,"prompt_tokens_details":null}}', handoff.PrefillAnswer(prompt_tokens=3)),
+        (
+            b'{"usage":{"prompt_tokens":3,"prompt_tokens_details":null}}',
+            handoff.PrefillAnswer(prompt_tokens=3),
+        ),
     ],
 )
 def test_missing_parts_of_a_prefill_answer_are_none(data: bytes, expected: handoff.PrefillAnswer) -> None:
@@ -209,7 +214,12 @@ def test_an_unreadable_prefill_answer_is_an_upstream_error(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "expected"),
-    [({}, None), ({"max_tokens": 5}, 5), ({"max_tokens": 5, "max_completion_tokens": 7}, 7), ({"max_tokens": "x"}, None)],
+    [
+        ({}, None),
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+        ({"max_tokens": "x"}, None),
+    ],
 )
 def test_the_output_limit_is_read_as_the_engine_reads_it(sent: dict[str, Any], expected: int | None) -> None:
     assert handoff.max_tokens(parse(sent)) == expected

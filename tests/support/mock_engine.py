@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 from aiohttp import web
+from multidict import CIMultiDict
 
 from eldr.wire import encode_counts
 
@@ -71,7 +72,7 @@ class Received:
     path: str
     body: dict[str, Any]
     raw: bytes
-    headers: dict[str, str]
+    headers: CIMultiDict[str]
 
 
 @dataclass
@@ -128,7 +129,7 @@ class MockEngine:
     async def _infer(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         body = json.loads(raw)
-        self.received.append(Received(request.path, body, raw, dict(request.headers)))
+        self.received.append(Received(request.path, body, raw, CIMultiDict(request.headers)))
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:
@@ -225,7 +226,9 @@ class MockEngine:
         tokens = max(1, len(prompt.split()))
         return encode_counts(domain_counts(domain, tokens), top_k=TOP_K, tokens=tokens)
 
-    async def _stream(self, request: web.Request, body: dict[str, Any], text: list[str]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, body: dict[str, Any], text: list[str]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         async for event in self._events(request, body, text):

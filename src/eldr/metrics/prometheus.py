@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from eldr.metrics.records import RequestRecord
 from eldr.types import Decision
 
-# vLLM's own buckets (0.32), so that the router's and the engines' histograms can be drawn over each other; for gaps
+# vLLM's own buckets (0.32), so that histograms of router and engines can be drawn over each other; for gaps
 # between tokens with finer ones below its first, 10 ms.
 TTFT_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),

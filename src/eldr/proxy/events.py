@@ -1,7 +1,7 @@
 """What the router reads in an answer on its way through: tokens, usage, the end, errors.
 
-An answer's text is never changed. Two things are: the cached tokens of the usage (the decode worker would count
-what it pulled from the prefill worker), and a usage event that only the router had asked for.
+An answer's text is never changed. Two things are: the cached tokens of the usage (the decode worker would
+count what it pulled from the prefill worker), and a usage event that only the router had asked for.
 """
 
 import re
@@ -103,7 +103,7 @@ def usage_of(body: Body) -> tuple[int | None, int | None]:
 
 
 def with_cached_tokens(body: Body, cached_tokens: int | None) -> Body:
-    """The answer with `usage.prompt_tokens_details.cached_tokens` of the prefill leg, where it has one at all."""
+    """The answer with `cached_tokens` of the prefill leg in its usage, where the usage has such details."""
     usage = decoded(body["usage"]) if cached_tokens is not None and "usage" in body else None
     if not isinstance(usage, dict) or not isinstance(usage.get("prompt_tokens_details"), dict):
         return body

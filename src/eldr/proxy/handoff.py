@@ -16,7 +16,7 @@ from eldr.errors import UpstreamError
 from eldr.proxy.fields import Body, decoded, given, integer, truth
 
 ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
-"""Fields that steer an engine's transfers: they name hosts and memory blocks, so a client must not set them."""
+"""Fields that steer an engine's transfers: they name hosts and memory, so a client must not set them."""
 
 PREFILL_PARAMS: dict[str, Any] = {
     "do_remote_decode": True,

@@ -1,7 +1,7 @@
 """The HTTP side of workers: one client session, and its errors mapped once.
 
-Refused: no byte of the request was sent. Broken off: the worker may have read it. The difference decides what a
-retry may re-use (docs/operations.md, "Failures").
+Refused: no byte of the request was sent. Broken off: the worker may have read it. The difference decides what
+a retry may re-use (docs/operations.md, "Failures").
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager, contextmanager
 import aiohttp
 from multidict import CIMultiDict
 
-from eldr.config import Config, WorkerConfig
+from eldr.config import Config
 from eldr.errors import UpstreamError
+from eldr.pool import Worker
 
 KEEP_ALIVE_S = 2.0
-"""Idle connections are closed before vLLM's server (5 s) closes them, or a request could meet a closed one."""
+"""Idle connections end before vLLM's server ends them (after 5 s), or a request could meet a closed one."""
 
 
 class RefusedError(UpstreamError):
@@ -44,9 +45,9 @@ class Upstream:
 
     @asynccontextmanager
     async def post(
-        self, worker: WorkerConfig, path: str, body: bytes, headers: CIMultiDict[str]
+        self, worker: Worker, path: str, body: bytes, headers: CIMultiDict[str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; yields at the answer's headers. Leaving early closes the connection, which cancels it."""
+        """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel."""
         with mapped_errors(worker):
             response = await self._session.post(
                 worker.url + path, data=body, headers=headers, allow_redirects=False
@@ -54,39 +55,38 @@ class Upstream:
         async with response:
             yield response
 
-    async def get(self, worker: WorkerConfig, path: str, timeout_s: float) -> tuple[int, bytes]:
+    async def get(
+        self, worker: Worker, path: str, timeout_s: float, authorization: str | None = None
+    ) -> tuple[int, bytes]:
         """Status and body of a short GET."""
         timeout = aiohttp.ClientTimeout(total=timeout_s)
+        headers = {} if authorization is None else {"Authorization": authorization}
         with mapped_errors(worker):
             async with self._session.get(
-                worker.url + path, timeout=timeout, allow_redirects=False
+                worker.url + path, timeout=timeout, headers=headers, allow_redirects=False
             ) as response:
                 return response.status, await response.read()
 
 
-async def read(worker: WorkerConfig, response: aiohttp.ClientResponse) -> bytes:
+async def read(worker: Worker, response: aiohttp.ClientResponse) -> bytes:
     """The whole body of an answer."""
     with mapped_errors(worker):
         return await response.read()
 
 
-async def chunks(worker: WorkerConfig, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The body of an answer, each piece as it arrives."""
-    while True:
-        with mapped_errors(worker):
-            chunk = await response.content.readany()
-        if not chunk:
-            return
-        yield chunk
+async def read_chunk(worker: Worker, response: aiohttp.ClientResponse) -> bytes:
+    """The next piece of an answer's body as soon as it is there; empty at its end."""
+    with mapped_errors(worker):
+        return await response.content.readany()
 
 
 @contextmanager
-def mapped_errors(worker: WorkerConfig) -> Iterator[None]:
+def mapped_errors(worker: Worker) -> Iterator[None]:
     """aiohttp's errors as RefusedError and BrokenOffError, naming the worker."""
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise RefusedError(f"worker {worker.name} ({worker.url}) refused the connection: {error}") from error
+        raise RefusedError(f"worker {worker.id} ({worker.url}) refused the connection: {error}") from error
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         reason = str(error) or type(error).__name__
-        raise BrokenOffError(f"worker {worker.name} ({worker.url}) broke off: {reason}") from error
+        raise BrokenOffError(f"worker {worker.id} ({worker.url}) broke off: {reason}") from error

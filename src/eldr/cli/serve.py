@@ -1,0 +1,67 @@
+"""`eldr serve`."""
+
+import logging
+import sys
+from typing import Any
+
+import click
+
+from eldr.config import load_config, parse_option
+from eldr.policy import POLICIES
+from eldr.proxy.server import serve
+
+LISTS = ("--prefill", "--decode")
+
+
+class ServeCommand(click.Command):
+    """Lets `--prefill` and `--decode` take several URLs each: `--decode URL URL`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _spread(args))
+
+
+def _spread(args: list[str]) -> list[str]:
+    """Repeat a list's flag before each of its values."""
+    spread: list[str] = []
+    flag = None
+    for arg in args:
+        if arg.startswith("-"):
+            flag = arg if arg in LISTS else None
+            spread += [] if flag else [arg]
+        else:
+            spread += [flag, arg] if flag else [arg]
+    return spread
+
+
+@click.command(cls=ServeCommand)
+@click.option(
+    "--prefill", multiple=True, metavar="[NAME=]URL...", help="Prefill workers (names: p0, p1, ...)."
+)
+@click.option("--decode", multiple=True, metavar="[NAME=]URL...", help="Decode workers (names: d0, d1, ...).")
+@click.option(
+    "--policy", type=click.Choice(POLICIES.names()), help="How decode workers are chosen. [locality_band]"
+)
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the policy, like tau=0.1."
+)
+@click.option(
+    "--profile", metavar="FILE", help="Profile made by `eldr fit`; without one, requests go by load."
+)
+@click.option("--host", help="Address to listen on. [127.0.0.1]")
+@click.option("--port", type=int, help="Port to listen on. [8000]")
+@click.option("--wait", "wait_s", type=float, metavar="SECONDS", help="How long to wait for workers. [10]")
+@click.option(
+    "--drain", "drain_s", type=float, metavar="SECONDS", help="How long to finish requests at the end. [30]"
+)
+@click.option("--records", metavar="FILE", help="Append one JSON line a request.")
+@click.option(
+    "--config", "file", metavar="YAML", help="File with these and more settings; flags win over it."
+)
+def command(file: str | None, policy: str | None, options: tuple[str, ...], **flags: Any) -> None:
+    """Route requests between prefill and decode workers."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    if policy is not None or options:
+        given["policy"] = {"options": dict(parse_option(option) for option in options)}
+        given["policy"] |= {"name": policy} if policy else {}
+    serve(load_config(file, given))

@@ -1,0 +1,124 @@
+"""One request on its way through the router: what the client sent, and what has happened so far."""
+
+import time
+from typing import Any
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from eldr.clock import Clock
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.metrics.records import Outcome, RequestRecord
+from eldr.proxy import handoff, headers
+from eldr.proxy.fields import Body
+from eldr.types import Decision, RoutingRequest, Vector
+
+DEFAULT_OUTPUT_TOKENS = 256
+"""Expected output of a request that sets no limit, for the load in tokens."""
+
+
+class Call:
+    """The state of one request. Fields that have not been reached are None.
+
+    engine_id: begins the request id of each leg; unlike the client's it is unique.
+    """
+
+    def __init__(self, request: web.Request, clock: Clock, label_header: str) -> None:
+        self.request = request
+        self.clock = clock
+        self.request_id = headers.client_request_id(request)
+        self.engine_id = headers.new_id()
+        self.label = request.headers.get(label_header)
+        self.body: Body = {}
+        self.started_at, self.arrival_s = time.time(), clock.now_s()
+        self.prefill_done_s: float | None = None
+        self.decided_s: float | None = None
+        self.first_token_s: float | None = None
+        self.prompt_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.prefill_worker: str | None = None
+        self.decision: Decision | None = None
+        self.fallback: str | None = None
+        self.attempts = 0
+        self.status: int | None = None
+        self.outcome: Outcome = "ok"
+        self.error: str | None = None
+
+    def routing_request(self, signature: Vector | None = None) -> RoutingRequest:
+        """What a policy may know of this request."""
+        return RoutingRequest(
+            request_id=self.engine_id,
+            signature=signature,
+            label=self.label,
+            prompt_tokens=self.prompt_tokens,
+            max_tokens=handoff.max_tokens(self.body),
+        )
+
+    def expected_tokens(self) -> float:
+        """Prompt plus expected output tokens, for the ledger."""
+        return float((self.prompt_tokens or 0) + (handoff.max_tokens(self.body) or DEFAULT_OUTPUT_TOKENS))
+
+    def leg_headers(self, leg: str) -> CIMultiDict[str]:
+        """The client's headers for a leg, under a request id of its own."""
+        return headers.to_engine(self.request.headers, f"{self.engine_id}-{leg}")
+
+    def answer_headers(self) -> CIMultiDict[str]:
+        """What the router adds to every answer."""
+        added: CIMultiDict[str] = CIMultiDict({headers.REQUEST_ID: self.request_id})
+        if self.prefill_worker is not None:
+            added[headers.PREFILL_WORKER] = self.prefill_worker
+        if self.decision is not None:
+            added[headers.DECODE_WORKER] = self.decision.worker_id
+            added[headers.POLICY] = self.decision.policy
+        return added
+
+    def decided(self, decision: Decision, reason: str | None, metrics: RouterMetrics) -> None:
+        """Note a decision; `reason` says why there was no signature, where the policy cannot know."""
+        self.decision, self.fallback = decision, reason or decision.fallback
+        self.decided_s = self.clock.now_s()
+        self.attempts += 1
+        since_s = self.arrival_s if self.prefill_done_s is None else self.prefill_done_s
+        if self.attempts == 1:
+            metrics.decided(decision, self.decided_s - since_s)
+
+    def ended(self, outcome: Outcome, status: int | None, error: str | None) -> None:
+        """Note an end other than a whole answer of status 200."""
+        self.outcome, self.status, self.error = outcome, status, error
+
+    def record(self) -> RequestRecord:
+        """The request's record, as of now."""
+        return RequestRecord(
+            request_id=self.request_id,
+            path=self.request.path,
+            model=handoff.text_field(self.body, "model"),
+            stream=handoff.streams(self.body),
+            label=self.label,
+            started_at=self.started_at,
+            arrival_s=self.arrival_s,
+            prefill_done_s=self.prefill_done_s,
+            decided_s=self.decided_s,
+            first_token_s=self.first_token_s,
+            finish_s=self.clock.now_s(),
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            prefill_worker=self.prefill_worker,
+            fallback=self.fallback,
+            attempts=self.attempts,
+            status=self.status,
+            outcome=self.outcome,
+            error=self.error,
+            **({} if self.decision is None else _explained(self.decision)),
+        )
+
+
+def _explained(decision: Decision) -> dict[str, Any]:
+    return {
+        "decode_worker": decision.worker_id,
+        "policy": decision.policy,
+        "similarity": decision.similarity,
+        "best_similarity": decision.best_similarity,
+        "band_size": decision.band_size,
+        "in_flight": decision.in_flight,
+    }

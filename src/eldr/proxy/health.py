@@ -1,0 +1,78 @@
+"""Active checks of workers: GET /health every few seconds.
+
+Two failures in a row take a worker out, one success brings it back. A status below 500 is a success: a worker
+that answers 401 or 404 is alive. Requests themselves take a worker out only by a refused connection.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from eldr.config import Config
+from eldr.errors import ConfigError, ProfileError, UpstreamError
+from eldr.pool import Worker
+from eldr.proxy.fleet import Fleet
+from eldr.proxy.models import ModelGuard, served_models
+from eldr.proxy.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+FAILURES_TO_LEAVE = 2
+
+
+class HealthChecker:
+    """Checks all workers of some fleets. A worker is unknown, and out, until its first check."""
+
+    def __init__(
+        self, fleets: Sequence[Fleet], upstream: Upstream, guard: ModelGuard, config: Config
+    ) -> None:
+        self.fleets = fleets
+        self._upstream, self._guard = upstream, guard
+        self._interval_s, self._timeout_s = config.health_interval_s, config.health_timeout_s
+        self._failures: dict[str, int] = {}
+        self.problems: dict[str, Exception] = {}
+        """Why workers are out, by name."""
+        for fleet in fleets:
+            for worker in fleet.pool.workers:
+                fleet.mark(worker.id, up=False)
+
+    async def run(self) -> None:
+        """Check for ever."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.check_all()
+
+    async def check_all(self) -> None:
+        """Check every worker once, all at the same time."""
+        checks = (self._check(fleet, worker) for fleet in self.fleets for worker in fleet.pool.workers)
+        await asyncio.gather(*checks)
+
+    async def _check(self, fleet: Fleet, worker: Worker) -> None:
+        try:
+            status, _ = await self._upstream.get(worker, "/health", self._timeout_s)
+            if status >= 500:
+                raise UpstreamError(f"worker {worker.id} ({worker.url}) answers /health with {status}")
+            if not fleet.pool.available(worker.id):
+                await self._admit(fleet, worker)
+            self._failures[worker.id] = 0
+        except (UpstreamError, ConfigError, ProfileError) as error:
+            self._note_failure(fleet, worker, error)
+
+    async def _admit(self, fleet: Fleet, worker: Worker) -> None:
+        """Let a worker in that has come up, if it serves the right model."""
+        cards = await served_models(self._upstream, worker, self._timeout_s)
+        if cards is not None:
+            self._guard.check(worker, cards)
+        fleet.mark(worker.id, up=True)
+        self.problems.pop(worker.id, None)
+        log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)
+
+    def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:
+        self._failures[worker.id] = self._failures.get(worker.id, 0) + 1
+        if str(self.problems.get(worker.id)) != str(error) and not fleet.pool.available(worker.id):
+            log.warning("%s worker %s stays out: %s", fleet.role, worker.id, error)
+        self.problems[worker.id] = error
+        if fleet.pool.available(worker.id) and self._failures[worker.id] >= FAILURES_TO_LEAVE:
+            fleet.mark(worker.id, up=False)
+            fleet.failed(worker.id, "health")
+            log.warning("%s worker %s is out: %s", fleet.role, worker.id, error)

@@ -1,0 +1,85 @@
+"""Which models the workers serve: one model for a whole pool, and the one that the profile was fitted for."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from eldr.errors import ConfigError, ProfileError, UpstreamError
+from eldr.pool import Worker
+from eldr.proxy.upstream import Upstream
+
+PATH = "/v1/models"
+
+
+class _Models(msgspec.Struct):
+    data: list[dict[str, Any]]
+
+
+async def served_models(
+    upstream: Upstream, worker: Worker, timeout_s: float, authorization: str | None = None
+) -> list[dict[str, Any]] | None:
+    """The model cards of a worker; None when it does not tell (for example because it wants a key)."""
+    status, body = await upstream.get(worker, PATH, timeout_s, authorization)
+    if status != 200:
+        return None
+    try:
+        return msgspec.json.decode(body, type=_Models).data
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+async def merged_models(
+    upstream: Upstream, workers: Iterable[Worker], timeout_s: float, authorization: str | None
+) -> list[dict[str, Any]]:
+    """The model cards of all workers that answer, one for each id, in the order of workers."""
+    asked = (served_models(upstream, worker, timeout_s, authorization) for worker in workers)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    cards: dict[Any, dict[str, Any]] = {}
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            if not isinstance(answer, UpstreamError):
+                raise answer
+            continue
+        for card in answer or []:
+            cards.setdefault(card.get("id"), card)
+    return list(cards.values())
+
+
+class ModelGuard:
+    """Keeps workers out that serve another model than the first one seen, or than the profile's.
+
+    KV cache of one model read by another gives wrong text with status 200.
+    """
+
+    def __init__(self, profile_model: str | None) -> None:
+        self._profile_model = profile_model
+        self._ids: set[str] | None = None
+        self._first = ""
+
+    def check(self, worker: Worker, cards: list[dict[str, Any]]) -> None:
+        """Raise ConfigError or ProfileError, naming both models, for a worker that does not belong here."""
+        ids = {str(card["id"]) for card in cards if card.get("id")}
+        names = ids | {str(card["root"]) for card in cards if card.get("root")}
+        if self._ids is None:
+            self._ids, self._first = ids, worker.id
+        if not ids & self._ids:
+            raise ConfigError(
+                f"worker {worker.id} serves {_listed(ids)} but {self._first} serves {_listed(self._ids)}; "
+                "a router serves one model"
+            )
+        if self._profile_model is not None and not _short({self._profile_model}) & _short(names):
+            raise ProfileError(
+                f"the profile was fitted for model {self._profile_model!r}, worker {worker.id} serves "
+                f"{_listed(names)}; calibrate and fit with the running model"
+            )
+
+
+def _short(names: set[str]) -> set[str]:
+    """Names as they are and without their folders, since a model may be named by its path on one machine."""
+    return names | {name.rstrip("/").rpartition("/")[2] for name in names}
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(map(repr, names))) or "no model"

@@ -1,0 +1,163 @@
+"""One request through the router: prefill, counts, signature, policy, decode, stream."""
+
+import asyncio
+import logging
+from collections.abc import Set
+
+from aiohttp import web
+
+from eldr.clock import Clock
+from eldr.errors import NoWorkerError, UpstreamError
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.metrics.records import RecordWriter
+from eldr.proxy import handoff
+from eldr.proxy.answers import error_answer
+from eldr.proxy.call import Call
+from eldr.proxy.fleet import Fleet
+from eldr.proxy.handoff import BadRequestError, PrefillAnswer
+from eldr.proxy.relay import RefusalError, checked, relay
+from eldr.proxy.signer import Signer
+from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream, read
+from eldr.types import RoutingRequest
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 2
+"""What a client is told when no worker is available: about one health check."""
+
+
+class Router:
+    """Routes requests between two fleets. Its failure policy is in docs/operations.md, "Failures"."""
+
+    def __init__(
+        self,
+        prefill: Fleet,
+        decode: Fleet,
+        upstream: Upstream,
+        signer: Signer,
+        metrics: RouterMetrics,
+        clock: Clock,
+        *,
+        label_header: str,
+        records: RecordWriter | None = None,
+    ) -> None:
+        self.prefill, self.decode = prefill, decode
+        self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
+        self._label_header = label_header
+        self._records = records
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer a completion or chat request, whatever happens on the way."""
+        call = Call(request, self.clock, self._label_header)
+        try:
+            answer = await self._answer(call)
+            call.status = call.status or answer.status
+            return answer
+        except (asyncio.CancelledError, ConnectionResetError):
+            call.ended("cancelled", None, "the client left")
+            raise
+        finally:
+            self._finish(call)
+
+    async def _answer(self, call: Call) -> web.StreamResponse:
+        try:
+            call.body = handoff.parse(await call.request.read())
+            return await self._route(call)
+        except BadRequestError as error:
+            return _failed(call, 400, str(error), "invalid_request_error")
+        except web.HTTPRequestEntityTooLarge:
+            return _failed(call, 413, "the body is larger than the router takes", "invalid_request_error")
+        except RefusalError as refusal:
+            call.ended("refused", refusal.status, refusal.body[:500].decode(errors="replace"))
+            refusal.headers.extend(call.answer_headers())
+            return web.Response(status=refusal.status, body=refusal.body, headers=refusal.headers)
+        except NoWorkerError as error:
+            return _failed(call, 503, f"{error}; try again", "no_worker_available", RETRY_AFTER_S)
+        except UpstreamError as error:
+            log.warning("request %s failed: %s", call.request_id, error)
+            return _failed(call, 502, "a worker failed before it answered", "upstream_error")
+
+    async def _route(self, call: Call) -> web.StreamResponse:
+        """Prefill, sign, decode. If decode breaks off before any output, once more from the start."""
+        one_worker = handoff.reason_for_one_worker(call.body)
+        broken: set[str] = set()
+        while True:
+            prefilled = PrefillAnswer() if one_worker else await self._prefill(call)
+            signature, reason = (None, one_worker) if one_worker else self.signer.sign(prefilled)
+            try:
+                return await self._decode(call, prefilled, call.routing_request(signature), reason, broken)
+            except BrokenOffError:
+                assert call.decision is not None
+                self.decode.failed(call.decision.worker_id, "broke_off")
+                if broken:
+                    raise
+                broken.add(call.decision.worker_id)
+                self.metrics.retries.labels("decode_broke_off").inc()
+
+    async def _prefill(self, call: Call) -> PrefillAnswer:
+        """Compute the prompt on the least loaded prefill worker; pass over those that refuse a connection."""
+        refused: set[str] = set()
+        body = handoff.prefill_body(call.body)
+        while True:
+            decision = self.prefill.choose(call.routing_request(), refused)
+            with self.prefill.reserve(decision, tokens=0.0) as worker:
+                call.prefill_worker = worker.id
+                try:
+                    async with self.upstream.post(
+                        worker, call.request.path, body, call.leg_headers(f"p{call.attempts}")
+                    ) as answer:
+                        await checked(worker, answer)
+                        prefilled = handoff.read_prefill(await read(worker, answer))
+                except RefusedError as error:
+                    self._pass_over(self.prefill, worker.id, refused, error)
+                    continue
+                except UpstreamError:
+                    self.prefill.failed(worker.id, "broke_off")
+                    raise
+            call.prefill_done_s = self.clock.now_s()
+            call.prompt_tokens, call.cached_tokens = prefilled.prompt_tokens, prefilled.cached_tokens
+            return prefilled
+
+    async def _decode(
+        self,
+        call: Call,
+        prefilled: PrefillAnswer,
+        request: RoutingRequest,
+        reason: str | None,
+        broken: Set[str],
+    ) -> web.StreamResponse:
+        """Decode on the worker that the policy chooses. One that refuses has read nothing; the next may."""
+        refused: set[str] = set()
+        body = handoff.decode_body(call.body, prefilled.kv_params)
+        while True:
+            call.decided(self.decode.choose(request, refused, broken), reason, self.metrics)
+            assert call.decision is not None
+            with self.decode.reserve(call.decision, call.expected_tokens()) as worker:
+                try:
+                    async with self.upstream.post(
+                        worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
+                    ) as answer:
+                        return await relay(call, worker, answer, self.metrics)
+                except RefusedError as error:
+                    self._pass_over(self.decode, worker.id, refused, error)
+
+    def _pass_over(self, fleet: Fleet, worker_id: str, refused: set[str], error: RefusedError) -> None:
+        log.warning("%s; trying the next worker", error)
+        fleet.failed(worker_id, "refused")
+        refused.add(worker_id)
+        self.metrics.retries.labels(f"{fleet.role}_refused").inc()
+
+    def _finish(self, call: Call) -> None:
+        record = call.record()
+        self.metrics.finished(record)
+        if self._records is not None:
+            self._records.write(record)
+
+
+def _failed(
+    call: Call, status: int, message: str, kind: str, retry_after_s: int | None = None
+) -> web.Response:
+    call.ended("refused", status, message)
+    answer = error_answer(status, message, kind, retry_after_s)
+    answer.headers.extend(call.answer_headers())
+    return answer

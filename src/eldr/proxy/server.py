@@ -1,0 +1,136 @@
+"""The router as a process: built from settings, checked, served, and drained when told to stop."""
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import numpy as np
+import uvloop
+from aiohttp import web
+
+from eldr.clock import MonotonicClock
+from eldr.config import Config
+from eldr.errors import ConfigError
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.metrics.records import RecordWriter
+from eldr.policy import Policy, create_policy
+from eldr.profile import Profile
+from eldr.proxy.app import create_app
+from eldr.proxy.fleet import Fleet
+from eldr.proxy.health import HealthChecker
+from eldr.proxy.models import ModelGuard
+from eldr.proxy.router import Router
+from eldr.proxy.signer import Signer
+from eldr.proxy.startup import check_counts_come, wait_for_workers
+from eldr.proxy.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+
+def serve(config: Config) -> None:
+    """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting."""
+    profile = Profile.load(config.profile) if config.profile else None
+    policies = _policy(config, "jsq", {}), _policy(config, config.policy.name, config.policy.options)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, profile, policies))
+
+
+async def _serve(config: Config, profile: Profile | None, policies: tuple[Policy, Policy]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with _bound_socket(config.host, config.port) as listener:
+        async with running_app(config, profile, policies) as app:
+            await _listen_until(stop, app, listener, config)
+
+
+@asynccontextmanager
+async def running_app(
+    config: Config, profile: Profile | None, policies: tuple[Policy, Policy]
+) -> AsyncIterator[web.Application]:
+    """The router's application once its workers are there and fit, with health checks running behind it.
+
+    policies: for prefill and for decode workers. Raises EldrError, see eldr.proxy.startup.
+    """
+    clock, metrics = MonotonicClock(), RouterMetrics()
+    prefill = Fleet("prefill", config.prefill, policies[0], metrics)
+    decode = Fleet("decode", config.decode, policies[1], metrics)
+    if profile is not None:
+        decode.pool.set_centroids(profile.centroids)
+    signer = Signer(profile and profile.transform, profile.top_k if profile else 0, clock)
+    records = RecordWriter(config.records) if config.records else None
+    upstream = Upstream(config)
+    try:
+        checker = HealthChecker((prefill, decode), upstream, ModelGuard(profile and profile.model), config)
+        await wait_for_workers(checker, config.wait_s)
+        if profile is not None:
+            await check_counts_come(prefill, upstream, signer, config.health_timeout_s)
+        router = Router(
+            prefill,
+            decode,
+            upstream,
+            signer,
+            metrics,
+            clock,
+            label_header=config.label_header,
+            records=records,
+        )
+        async with _background(checker.run()):
+            yield create_app(router, upstream, (prefill, decode), metrics, config)
+    finally:
+        await upstream.close()
+        if records is not None:
+            records.close()
+
+
+async def _listen_until(
+    stop: asyncio.Event, app: web.Application, listener: socket.socket, config: Config
+) -> None:
+    """Serve until `stop`; then refuse new connections and let running requests end, up to a limit."""
+    # Cancelling the handler when its client leaves is what cancels the request to the engine.
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=config.drain_s)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, backlog=1024).start()
+        host, port = listener.getsockname()[:2]
+        log.info(
+            "listening on http://%s:%d: %d prefill and %d decode workers, policy %s",
+            *(host, port, len(config.prefill), len(config.decode), config.policy.name),
+        )
+        await stop.wait()
+        log.info("stopping: running requests may take %g s", config.drain_s)
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _background(work: "asyncio._CoroutineLike[None]") -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that holds the address but does not listen yet. Raises ConfigError if it cannot be had."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        return listener
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"port {port} on {host} is in use; choose another with --port") from None
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def _policy(config: Config, name: str, options: dict[str, object]) -> Policy:
+    return create_policy(name, rng=np.random.default_rng(config.seed), **options)

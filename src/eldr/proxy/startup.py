@@ -1,0 +1,85 @@
+"""What must be true before the router takes requests; each failure is one clear line."""
+
+import asyncio
+import logging
+
+import msgspec
+from multidict import CIMultiDict
+
+from eldr.errors import ConfigError, NoWorkerError, PayloadError, ProfileError
+from eldr.pool import Worker
+from eldr.proxy.fleet import Fleet
+from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
+from eldr.proxy.health import HealthChecker
+from eldr.proxy.models import served_models
+from eldr.proxy.signer import Signer
+from eldr.proxy.upstream import Upstream, read
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.25
+
+
+async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
+    """Return once a worker of each role is up.
+
+    Raises NoWorkerError when that takes longer, ConfigError or ProfileError for a worker of another model.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    while True:
+        await checker.check_all()
+        for problem in checker.problems.values():
+            if isinstance(problem, ConfigError | ProfileError):
+                raise problem
+        missing = [fleet for fleet in checker.fleets if not fleet.pool.view().available.any()]
+        if not missing:
+            return
+        if loop.time() >= deadline_s:
+            raise NoWorkerError(_unreachable(missing[0], checker))
+        await asyncio.sleep(POLL_S)
+
+
+async def check_counts_come(fleet: Fleet, upstream: Upstream, signer: Signer, timeout_s: float) -> None:
+    """Ask each prefill worker that is up for the counts of a prompt of one token.
+
+    Raises ConfigError when none come, ProfileError when they are of another model than the profile. A worker
+    that refuses the question, for example because it wants a key, is passed over with a warning.
+    """
+    for worker in fleet.pool.workers:
+        if fleet.pool.available(worker.id):
+            async with asyncio.timeout(timeout_s):
+                answer = await _probe(worker, upstream, timeout_s)
+            if answer is not None:
+                _check_answer(worker, answer, signer)
+
+
+async def _probe(worker: Worker, upstream: Upstream, timeout_s: float) -> PrefillAnswer | None:
+    """The answer to a prompt of one token, whose KV block is held until the engine's lease ends (30 s)."""
+    cards = await served_models(upstream, worker, timeout_s)
+    body = {"prompt": [1], "temperature": 0} | ({"model": cards[0]["id"]} if cards else {})
+    headers = CIMultiDict({"Content-Type": "application/json"})
+    leg = prefill_body(parse(msgspec.json.encode(body)))
+    async with upstream.post(worker, "/v1/completions", leg, headers) as response:
+        data = await read(worker, response)
+        if response.status == 200:
+            return read_prefill(data)
+        log.warning("worker %s does not answer a probe for expert counts (%d)", worker.id, response.status)
+        return None
+
+
+def _check_answer(worker: Worker, answer: PrefillAnswer, signer: Signer) -> None:
+    if answer.counts is None:
+        raise ConfigError(
+            f"prefill worker {worker.id} ({worker.url}) gives no expert counts: its model is not a mixture "
+            "of experts, or it runs without ELDR's connector; load the connector, or leave --profile out"
+        )
+    try:
+        signer.counts(answer.counts)
+    except PayloadError as error:
+        raise ConfigError(f"prefill worker {worker.id}: {error}") from None
+
+
+def _unreachable(fleet: Fleet, checker: HealthChecker) -> str:
+    problems = "; ".join(str(checker.problems[worker.id]) for worker in fleet.pool.workers)
+    return f"no {fleet.role} worker is reachable: {problems}; start one, or wait longer with --wait SECONDS"

@@ -1,0 +1,125 @@
+"""A router between mock engines, all in the test's own event loop."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import numpy as np
+from aiohttp import web
+from multidict import CIMultiDictProxy
+from support.mock_engine import MockEngine, engines, prompt_of, words
+
+from eldr.config import load_config
+from eldr.policy import create_policy
+from eldr.profile import Profile
+from eldr.proxy.server import running_app
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@dataclass
+class Stack:
+    """Engines and the router before them; `http` is a client with its own connections."""
+
+    prefill: list[MockEngine]
+    decode: list[MockEngine]
+    url: str
+    http: aiohttp.ClientSession
+
+    async def post(
+        self, path: str = COMPLETIONS, headers: dict[str, str] | None = None, **body: Any
+    ) -> "Reply":
+        """One whole request with a JSON body."""
+        async with self.http.post(self.url + path, json=body, headers=headers) as response:
+            return Reply(response.status, await response.read(), response.headers)
+
+    async def get(self, path: str) -> "Reply":
+        async with self.http.get(self.url + path) as response:
+            return Reply(response.status, await response.read(), response.headers)
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """One sample of /metrics, 0.0 where it does not exist yet."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        for line in (await self.get("/metrics")).text.splitlines():
+            sample = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if sample and sample[1] == name and wanted <= set((sample[2] or "").split(",")):
+                return float(sample[3])
+        return 0.0
+
+    async def settled(self) -> None:
+        """Wait until nothing runs on the engines, then check that the router's ledger is empty too."""
+        async with asyncio.timeout(5):
+            while any(engine.running for engine in (*self.prefill, *self.decode)) or await self._in_flight():
+                await asyncio.sleep(0.01)
+
+    async def _in_flight(self) -> float:
+        text = (await self.get("/metrics")).text
+        return sum(float(value) for value in re.findall(r"^eldr_in_flight_requests\{.*\} (\S+)", text, re.M))
+
+
+@dataclass
+class Reply:
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: CIMultiDictProxy[str]
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        import json
+
+        return json.loads(self.body)
+
+    @property
+    def decode_worker(self) -> str | None:
+        return self.headers.get("x-eldr-decode-worker")
+
+
+def right_text(body: dict[str, Any], count: int) -> str:
+    """What an engine must answer to a body, for a single prompt."""
+    return "".join(words(prompt_of(body), count))
+
+
+@asynccontextmanager
+async def stack(
+    prefill: int = 1,
+    decode: int = 2,
+    policy: str = "jsq",
+    options: dict[str, Any] | None = None,
+    profile: Profile | None = None,
+    **settings: Any,
+) -> AsyncIterator[Stack]:
+    """A running stack; health checks are off (an hour apart) unless `health_interval_s` is given."""
+    blocks: dict[str, str] = {}
+    async with engines(prefill, blocks) as first, engines(decode, blocks) as second:
+        urls = {"prefill": [engine.url for engine in first], "decode": [engine.url for engine in second]}
+        config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
+        rng = np.random.default_rng(0)
+        policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
+        async with running_app(config, profile, policies) as app, _served(app) as url:
+            timeout = aiohttp.ClientTimeout(total=15)
+            async with aiohttp.ClientSession(timeout=timeout) as http:
+                for engine in (*first, *second):
+                    engine.received.clear()  # what the router asked at its start is not the test's matter
+                yield Stack(first, second, url, http)
+
+
+@asynccontextmanager
+async def _served(app: web.Application) -> AsyncIterator[str]:
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
+    finally:
+        await runner.cleanup()
