@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+
 from support.stack import CHAT, COMPLETIONS, right_text, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 6}

@@ -1,7 +1,7 @@
 """An engine for the router's tests: speaks vLLM's HTTP, computes nothing, and fails in every way on demand.
 
 Its text is a function of the prompt, so a test sees at once when KV of another request was read: transfer
-parameters work once, for the prompt that made them, from the engine that holds them; anything else gives WRONG text.
+parameters work once, for the prompt that made them, from the engine that holds them; else the text is WRONG.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from eldr.wire import encode_counts
 LAYERS, EXPERTS, TOP_K = 2, 8, 2
 DOMAINS = ("code", "law", "zh", "math")
 WRONG = "WRONG"
+LOAD_FAILED = b'{"error":{"message":"KV load failed","type":"InternalServerError","code":500}}'
 _ids = itertools.count()
 
 
@@ -60,6 +61,7 @@ class Faults:
     end_early: bool = False
     hang: bool = False
     error_event_first: bool = False
+    die_in_body: bool = False
     no_kv_params: bool = False
     no_counts: bool = False
     counts: Any = None
@@ -77,7 +79,7 @@ class Received:
 
 @dataclass
 class MockEngine:
-    """One engine on a free port of 127.0.0.1. `blocks` (shared by all) holds what prefill engines computed."""
+    """One engine on a free port of 127.0.0.1. `blocks`, shared by all, holds what was prefilled."""
 
     blocks: dict[str, str]
     model: str = "mock"
@@ -118,11 +120,11 @@ class MockEngine:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _health(self, request: web.Request) -> web.Response:
+    async def _health(self, _: web.Request) -> web.Response:
         self.health_checks += 1
         return web.Response(status=200 if self.healthy else 503)
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _models(self, _: web.Request) -> web.Response:
         card = {"id": self.model, "object": "model", "created": 1, "owned_by": "vllm", "root": self.root}
         return web.json_response({"object": "list", "data": [card]})
 
@@ -152,11 +154,21 @@ class MockEngine:
         if self.faults.reset_before_answer:
             request.transport.abort()  # type: ignore[union-attr]
             return web.Response()
+        if self.faults.die_in_body:
+            return await self._half_a_body(request)
         if refusal := _validate(body, self.model):
             return _error(*refusal)
         if body.get("stream"):
             return await self._stream(request, body, text)
         return web.json_response(self._whole(request, body, text))
+
+    async def _half_a_body(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b'{"id":')
+        await asyncio.sleep(0.01)
+        request.transport.abort()  # type: ignore[union-attr]
+        return response
 
     def _compute(self, body: dict[str, Any]) -> list[str]:
         """The output's words: right only if the prompt was computed here or pulled with fresh parameters."""
@@ -240,7 +252,7 @@ class MockEngine:
         self, request: web.Request, body: dict[str, Any], text: list[str]
     ) -> AsyncIterator[bytes]:
         if self.faults.error_event_first:
-            yield b'{"error":{"message":"KV load failed","type":"InternalServerError","param":null,"code":500}}'
+            yield LOAD_FAILED
             yield b"[DONE]"
             return
         for index, word in enumerate(text):

@@ -1,6 +1,7 @@
 """A router between mock engines, all in the test's own event loop."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,12 +12,12 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 from multidict import CIMultiDictProxy
-from support.mock_engine import MockEngine, engines, prompt_of, words
 
 from eldr.config import load_config
 from eldr.policy import create_policy
 from eldr.profile import Profile
 from eldr.proxy.server import running_app
+from support.mock_engine import MockEngine, engines, prompt_of, words
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
@@ -53,7 +54,8 @@ class Stack:
     async def settled(self) -> None:
         """Wait until nothing runs on the engines, then check that the router's ledger is empty too."""
         async with asyncio.timeout(5):
-            while any(engine.running for engine in (*self.prefill, *self.decode)) or await self._in_flight():
+            engines = (*self.prefill, *self.decode)
+            while any(engine.running for engine in engines) or await self._in_flight():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def _in_flight(self) -> float:
@@ -75,8 +77,6 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        import json
-
         return json.loads(self.body)
 
     @property

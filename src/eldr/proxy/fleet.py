@@ -39,9 +39,14 @@ class Fleet:
         view = self.pool.view()
         allowed = view.available & ~np.isin(view.worker_ids, list(refused))
         if not allowed.any():
-            raise NoWorkerError(f"none of {len(view.worker_ids)} {self.role} workers is available")
+            raise NoWorkerError(self._nobody())
         preferred = allowed & ~np.isin(view.worker_ids, list(avoided))
         return self.policy.select(request, replace(view, available=preferred if preferred.any() else allowed))
+
+    def require_worker(self) -> None:
+        """Raise NoWorkerError when no worker is available."""
+        if not self.pool.view().available.any():
+            raise NoWorkerError(self._nobody())
 
     @contextmanager
     def reserve(self, decision: Decision, tokens: float) -> Iterator[Worker]:
@@ -59,6 +64,9 @@ class Fleet:
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
         if kind == "refused":
             self.mark(worker_id, up=False)
+
+    def _nobody(self) -> str:
+        return f"none of {len(self.pool)} {self.role} workers is available"
 
     def _publish(self, worker_id: str) -> None:
         """Gauges read the ledger itself, so they cannot differ from what policies see."""

@@ -5,8 +5,6 @@ status, and the router can still try again. After that a failure ends the stream
 without [DONE].
 """
 
-from dataclasses import dataclass
-
 import aiohttp
 import msgspec
 from aiohttp import web
@@ -21,13 +19,12 @@ from eldr.proxy.events import EventReader, read_answer
 from eldr.proxy.upstream import BrokenOffError, read, read_chunk
 
 
-@dataclass(frozen=True, slots=True)
 class RefusalError(Exception):
     """An engine answered with an error before any output; the client gets that answer as it is."""
 
-    status: int
-    body: bytes
-    headers: CIMultiDict[str]
+    def __init__(self, status: int, body: bytes, headers: CIMultiDict[str]) -> None:
+        super().__init__(status, body)
+        self.status, self.body, self.headers = status, body, headers
 
 
 async def checked(worker: Worker, answer: aiohttp.ClientResponse) -> None:

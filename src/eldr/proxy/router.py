@@ -56,6 +56,9 @@ class Router:
         except (asyncio.CancelledError, ConnectionResetError):
             call.ended("cancelled", None, "the client left")
             raise
+        except Exception as error:  # a fault of the router itself, which aiohttp logs and answers with 500
+            call.ended("refused", 500, repr(error))
+            raise
         finally:
             self._finish(call)
 
@@ -82,6 +85,7 @@ class Router:
         one_worker = handoff.reason_for_one_worker(call.body)
         broken: set[str] = set()
         while True:
+            self.decode.require_worker()  # before a prefill that nobody could use
             prefilled = PrefillAnswer() if one_worker else await self._prefill(call)
             signature, reason = (None, one_worker) if one_worker else self.signer.sign(prefilled)
             try:

@@ -1,0 +1,91 @@
+"""A client that leaves: its request is cancelled on the engine at once, and nothing stays counted."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from eldr.metrics.records import read_records
+from support.mock_engine import MockEngine
+from support.stack import COMPLETIONS, Stack, stack
+
+PROMPT = {"prompt": "hello world", "max_tokens": 50}
+
+
+async def until_running(engine: MockEngine) -> None:
+    async with asyncio.timeout(3):
+        while not engine.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def leave(s: Stack, engine: MockEngine, stream: bool, after_chunks: int = 0) -> None:
+    """Send a request on a connection of its own; close it once `engine` works on it."""
+    async with aiohttp.ClientSession() as http:
+        request = asyncio.create_task(http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": stream}))
+        await until_running(engine)
+        if after_chunks:
+            answer = await request
+            for _ in range(after_chunks):
+                await answer.content.readany()
+            answer.close()
+        else:
+            request.cancel()
+    async with asyncio.timeout(1):
+        while engine.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_while_waiting_for_prefill(stream: bool) -> None:
+    async with stack() as s:
+        s.prefill[0].faults.hang = True
+        await leave(s, s.prefill[0], stream)
+        assert s.prefill[0].cancelled == 1
+        assert not s.decode[0].received
+        await s.settled()
+        assert await s.metric("eldr_requests_total", outcome="cancelled") == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_while_waiting_for_the_first_token(stream: bool) -> None:
+    async with stack() as s:
+        s.decode[0].faults.hang = True
+        await leave(s, s.decode[0], stream)
+        assert s.decode[0].cancelled == 1
+        assert not s.decode[1].received
+        await s.settled()
+
+
+async def test_in_the_middle_of_a_stream(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    async with stack(records=str(records)) as s:
+        s.decode[0].faults.chunk_delay_s = 0.05
+        await leave(s, s.decode[0], stream=True, after_chunks=2)
+        assert s.decode[0].cancelled == 1
+        await s.settled()
+    (record,) = read_records(records)
+    assert record.outcome == "cancelled"
+    assert record.ttft_s is not None
+    assert record.tpot_s is None
+
+
+async def test_many_at_every_point_leave_nothing_behind() -> None:
+    async with stack(prefill=2) as s:
+        for engine in (*s.prefill, *s.decode):
+            engine.faults.delay_s, engine.faults.chunk_delay_s = 0.02, 0.01
+
+        async def one(index: int) -> None:
+            async with aiohttp.ClientSession() as http:
+                try:
+                    async with asyncio.timeout(0.003 * index):
+                        async with http.post(
+                            s.url + COMPLETIONS, json={**PROMPT, "stream": index % 2 == 0}
+                        ) as answer:
+                            await answer.read()
+                except TimeoutError:
+                    pass
+
+        await asyncio.gather(*(one(index) for index in range(60)))
+        await s.settled()
+        assert await s.metric("eldr_requests_total", outcome="cancelled") > 40
