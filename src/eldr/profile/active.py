@@ -14,7 +14,7 @@ BATCHES = 64
 class ActiveExperts:
     """Expected distinct experts a decode step and layer, for one batch size.
 
-    mixed: batches drawn from all requests; by_cluster: each from one cluster; None where no group is so large.
+    mixed: batches drawn from all requests; by_cluster: each from one cluster; None where none is so large.
     """
 
     batch: int

@@ -1,9 +1,9 @@
 """Balanced assignment: every row to a cluster, ceil(N / K) places a cluster, the largest sum of cosines.
 
-This is the Hungarian method on a matrix whose K distinct columns are each repeated ceil(N / K) times, and gives
-the sum that `scipy.optimize.linear_sum_assignment` gives there. Since repeated columns are alike, the shortest
-augmenting paths run over K clusters instead of N places; and the prices of one solution start the next, which
-K-means makes nearly equal. That is several times faster, and needs no N x N matrix.
+This is the Hungarian method on a matrix whose K distinct columns are each repeated ceil(N / K) times, and
+gives the sum that `scipy.optimize.linear_sum_assignment` gives there. Since repeated columns are alike, the
+shortest augmenting paths run over K clusters instead of N places; and the prices of one solution start the
+next, which K-means makes nearly equal. That is several times faster, and needs no N x N matrix.
 """
 
 from itertools import pairwise

@@ -111,7 +111,7 @@ def _cluster(
     signed = signatures.any(axis=1)
     if not signed.any():
         raise CalibrationError(
-            f"{transformation!r} gives no request a signature: all use the same experts, or no expert at all; "
+            f"{transformation!r} gives no request a signature: all use the same experts, or none; "
             "fit with --transformation counts, or record a mixture-of-experts model"
         )
     clusters = BalancedKMeans(workers, seed=seed).fit(signatures[signed])
