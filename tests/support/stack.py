@@ -15,7 +15,7 @@ from multidict import CIMultiDictProxy
 
 from eldr.config import load_config
 from eldr.policy import create_policy
-from eldr.profile import Profile
+from eldr.profile.artifact import Profile
 from eldr.proxy.server import running_app
 from support.mock_engine import MockEngine, engines, prompt_of, words
 

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import uvloop
@@ -18,7 +19,7 @@ from eldr.errors import ConfigError
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy, create_policy
-from eldr.profile import Profile
+from eldr.profile.artifact import Profile
 from eldr.proxy.app import create_app
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.health import HealthChecker
@@ -33,8 +34,8 @@ log = logging.getLogger(__name__)
 
 def serve(config: Config) -> None:
     """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting."""
-    profile = Profile.load(config.profile) if config.profile else None
-    policies = _policy(config, "jsq", {}), _policy(config, config.policy.name, config.policy.options)
+    profile = Profile.load(Path(config.profile)) if config.profile else None
+    policies = _policies(config, profile)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, profile, policies))
 
@@ -61,11 +62,13 @@ async def running_app(
     decode = Fleet("decode", config.decode, policies[1], metrics)
     if profile is not None:
         decode.pool.set_centroids(profile.centroids)
-    signer = Signer(profile and profile.transform, profile.top_k if profile else 0, clock)
+    signer = Signer(profile, clock)
     records = RecordWriter(config.records) if config.records else None
     upstream = Upstream(config)
     try:
-        checker = HealthChecker((prefill, decode), upstream, ModelGuard(profile and profile.model), config)
+        checker = HealthChecker(
+            (prefill, decode), upstream, ModelGuard(profile.info.model if profile else None), config
+        )
         await wait_for_workers(checker, config.wait_s)
         if profile is not None:
             await check_counts_come(prefill, upstream, signer, config.health_timeout_s)
@@ -132,5 +135,13 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-def _policy(config: Config, name: str, options: dict[str, object]) -> Policy:
-    return create_policy(name, rng=np.random.default_rng(config.seed), **options)
+def _policies(config: Config, profile: Profile | None) -> tuple[Policy, Policy]:
+    """For prefill workers, the least loaded; for decode workers, what is configured."""
+    rng = np.random.default_rng(config.seed)
+    options = config.policy.options
+    if config.policy.name == "locality_band":
+        if profile is None:
+            log.warning("locality_band without --profile routes by load alone")
+        else:
+            options = {"tau": profile.info.tau, **options}
+    return create_policy("jsq", rng=rng), create_policy(config.policy.name, rng=rng, **options)

@@ -8,8 +8,8 @@ import logging
 
 from eldr.clock import Clock
 from eldr.errors import PayloadError, ProfileError
+from eldr.profile.artifact import Profile
 from eldr.proxy.handoff import PrefillAnswer
-from eldr.signature.transform import SignatureTransform
 from eldr.types import ExpertCounts, Vector
 from eldr.wire import decode_counts
 
@@ -21,13 +21,11 @@ LEAST_COVERED = 0.5
 
 
 class Signer:
-    """Makes signatures with a profile's fitted transformation; None for routing without a profile.
+    """Makes signatures as a profile's were made; without a profile (None) it makes none."""
 
-    top_k: experts a token of the profile's model.
-    """
-
-    def __init__(self, transform: SignatureTransform | None, top_k: int, clock: Clock) -> None:
-        self._transform, self._top_k, self._clock = transform, top_k, clock
+    def __init__(self, profile: Profile | None, clock: Clock) -> None:
+        self._profile, self._clock = profile, clock
+        self._transform = None if profile is None else profile.signature_transform()
         self._logged_s: dict[str, float] = {}
 
     def sign(self, prefilled: PrefillAnswer) -> tuple[Vector | None, str | None]:
@@ -45,14 +43,9 @@ class Signer:
     def counts(self, payload: object) -> ExpertCounts:
         """The counts of a payload. Raises PayloadError, and ProfileError when the profile does not fit."""
         counts = decode_counts(payload)
-        if self._transform is not None:
-            fitted = (*self._transform.weights_.shape, self._top_k)
-            given = (*counts.counts.shape, counts.top_k)
-            if fitted != given:
-                raise ProfileError(
-                    f"the profile was fitted for (layers, experts, top-k) {fitted}, the engine has {given}; "
-                    "calibrate and fit with the running model"
-                )
+        if self._profile is not None:
+            layers, experts = counts.counts.shape
+            self._profile.check_fits(layers, experts, counts.top_k)
         return counts
 
     def _signature(self, payload: object | None) -> tuple[Vector | None, str | None]:
