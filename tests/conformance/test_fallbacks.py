@@ -1,4 +1,4 @@
-"""Whatever is wrong with the counts or the transfer parameters, the client gets its answer, and it is counted."""
+"""Whatever is wrong with counts or transfer parameters, the client gets its answer, and it is counted."""
 
 import logging
 from pathlib import Path
@@ -83,7 +83,7 @@ async def test_partly_covered_counts_still_route_when_they_cover_half() -> None:
 async def test_without_a_profile_the_band_policy_goes_by_load_and_says_so() -> None:
     async with stack(policy="locality_band") as s:
         await answer_is_right(s)
-        assert await s.metric("eldr_fallbacks_total", reason="no_signature") == 1
+        assert await s.metric("eldr_fallbacks_total", reason="no_profile") == 1
 
 
 async def test_requests_that_need_one_worker_go_by_load() -> None:

@@ -53,10 +53,10 @@ class LocalityBand:
 
 def _no_similarity(request: RoutingRequest, pool: PoolView) -> str | None:
     """Why similarities cannot be compared, or None when they can."""
-    if request.signature is None:
-        return "no_signature"
     if pool.centroids is None:
         return "no_profile"
+    if request.signature is None:
+        return "no_signature"
     if pool.centroids.shape[1] != len(request.signature):
         return "other_profile"
     if not (pool.available & pool.has_centroid).any():
