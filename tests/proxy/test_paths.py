@@ -1,0 +1,84 @@
+"""The router's own paths, and what it refuses by itself."""
+
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eldr import __version__
+from support.stack import COMPLETIONS, stack
+
+PROMPT = {"prompt": "hello world", "max_tokens": 3}
+
+
+async def test_models_are_merged_by_id() -> None:
+    async with stack() as s:
+        data = (await s.get("/v1/models")).json
+        assert data["object"] == "list"
+        assert [card["id"] for card in data["data"]] == ["mock"]
+        s.decode[1].model = "adapter"
+        assert [card["id"] for card in (await s.get("/v1/models")).json["data"]] == ["mock", "adapter"]
+
+
+async def test_models_of_workers_that_are_all_gone_are_a_503() -> None:
+    async with stack(decode=1) as s:
+        await s.prefill[0].stop()
+        await s.decode[0].stop()
+        assert (await s.get("/v1/models")).status == 503
+
+
+async def test_small_paths() -> None:
+    async with stack() as s:
+        assert (await s.get("/health")).json == {"status": "ok"}
+        assert (await s.get("/ready")).json == {"ready": True, "missing": []}
+        assert (await s.get("/version")).json == {"version": __version__}
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/embeddings", "/elsewhere"])
+async def test_an_unknown_path_is_an_openai_404(path: str) -> None:
+    async with stack() as s:
+        reply = await s.post(path)
+        assert reply.status == 404
+        assert reply.json["error"]["type"] == "not_found_error"
+        assert reply.json["error"]["code"] == 404
+
+
+async def test_a_get_of_completions_is_a_405() -> None:
+    async with stack() as s:
+        reply = await s.get(COMPLETIONS)
+        assert (reply.status, reply.json["error"]["type"]) == (405, "invalid_request_error")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe"])
+async def test_a_body_that_is_no_json_object_reaches_no_engine(data: bytes) -> None:
+    async with stack() as s, s.http.post(s.url + COMPLETIONS, data=data) as answer:
+        assert answer.status == 400
+        assert json.loads(await answer.read())["error"]["type"] == "invalid_request_error"
+        assert not s.prefill[0].received
+
+
+async def test_a_body_over_the_limit_is_a_413() -> None:
+    async with stack(body_limit_bytes=1000) as s:
+        reply = await s.post(prompt="x" * 2000)
+        assert (reply.status, reply.json["error"]["code"]) == (413, 413)
+        assert not s.prefill[0].received
+        assert (await s.post(**PROMPT)).status == 200
+
+
+async def test_metrics_can_be_scraped_and_count_what_happened() -> None:
+    async with stack() as s:
+        await s.post(**PROMPT)
+        await s.post(stream=True, **PROMPT)
+        reply = await s.get("/metrics")
+        assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        families = {family.name: family for family in text_string_to_metric_families(reply.text)}
+        assert all(name.startswith("eldr_") for name in families)
+        assert await s.metric("eldr_requests_total", outcome="ok") == 2
+        assert await s.metric("eldr_worker_requests_total", role="prefill", worker="p0") == 2
+        assert await s.metric("eldr_time_to_first_token_seconds_count") == 1
+        assert await s.metric("eldr_request_time_per_output_token_seconds_count") == 1
+        assert await s.metric("eldr_prefill_seconds_count") == 2
+        assert await s.metric("eldr_e2e_request_latency_seconds_count") == 2
+        assert await s.metric("eldr_decision_seconds_count") == 2
+        assert await s.metric("eldr_in_flight_requests", role="decode", worker="d0") == 0
+        assert await s.metric("eldr_worker_up", role="decode", worker="d1") == 1

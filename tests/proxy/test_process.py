@@ -1,0 +1,157 @@
+"""`eldr serve` as a process: clear lines for what is wrong, a drain on SIGTERM."""
+
+import asyncio
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from eldr.cli.serve import command
+from eldr.errors import EldrError
+from support.mock_engine import MockEngine, engines
+from support.profiles import domain_profile
+from support.stack import COMPLETIONS, right_text
+
+ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
+PROMPT = {"prompt": "a law text", "max_tokens": 5}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@asynccontextmanager
+async def serving(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(*ELDR, *args, stderr=asyncio.subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def failure(*args: str) -> str:
+    """The single line that a start ends with."""
+    async with serving(*args) as process:
+        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 1, stderr
+        lines = stderr.decode().splitlines()
+        errors = [line for line in lines if line.startswith("eldr: ")]
+        assert "Traceback" not in stderr.decode()
+        assert lines[-1:] == errors
+        return errors[0]
+
+
+async def until_healthy(url: str) -> None:
+    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+        while True:
+            try:
+                async with http.get(url + "/health"):
+                    return
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.05)
+
+
+def workers(engines: list[MockEngine]) -> list[str]:
+    """`--prefill URL --decode URL URL`, as the README writes it."""
+    return ["--prefill", engines[0].url, "--decode", *(engine.url for engine in engines[1:])]
+
+
+async def test_serve_routes_by_profile_streams_and_drains_on_sigterm(tmp_path: Path) -> None:
+    domain_profile().save(tmp_path / "p.safetensors")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with engines(3, {}) as made:
+        args = [*workers(made), "--policy", "locality_band", "--profile", str(tmp_path / "p.safetensors")]
+        async with serving(*args, "--port", str(port), "--records", str(tmp_path / "r.jsonl")) as process:
+            await until_healthy(url)
+            made[2].faults.chunk_delay_s = 0.15
+            async with (
+                aiohttp.ClientSession() as http,
+                aiohttp.ClientSession() as late,
+                http.post(url + COMPLETIONS, json={**PROMPT, "stream": True}) as answer,
+            ):
+                assert answer.headers["x-eldr-decode-worker"] == "d1"
+                first = await answer.content.readany()
+                process.send_signal(signal.SIGTERM)
+                await asyncio.sleep(0.1)
+                with pytest.raises(aiohttp.ClientConnectorError):
+                    await late.get(url + "/health")
+                rest = await answer.read()
+            text = (first + rest).decode()
+            assert all(word in text for word in right_text(PROMPT, 5).split())
+            assert text.endswith("data: [DONE]\n\n")
+            await asyncio.wait_for(process.wait(), 10)
+            assert process.returncode == 0
+    assert (tmp_path / "r.jsonl").read_text().count("\n") == 1
+
+
+async def test_a_drain_has_an_end() -> None:
+    port = free_port()
+    async with engines(2, {}) as made:
+        made[1].faults.hang = True
+        async with serving(
+            *workers(made), "--port", str(port), "--drain", "0.3", "--policy", "jsq"
+        ) as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            async with aiohttp.ClientSession() as http:
+                request = asyncio.create_task(http.post(f"http://127.0.0.1:{port}{COMPLETIONS}", json=PROMPT))
+                while not made[1].running:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                await asyncio.wait_for(process.wait(), 5)
+                assert process.returncode == 0
+                with pytest.raises(aiohttp.ClientError):
+                    await request
+
+
+async def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        line = await failure(
+            "--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", port
+        )
+    assert line == f"eldr: port {port} on 127.0.0.1 is in use; choose another with --port"
+
+
+async def test_no_worker_reachable() -> None:
+    args = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0", "--wait", "0"]
+    line = await failure(*args)
+    assert line.startswith("eldr: no prefill worker is reachable: worker p0 (http://127.0.0.1:1)")
+
+
+async def test_a_damaged_profile(tmp_path: Path) -> None:
+    (tmp_path / "p.safetensors").write_bytes(b"not a profile")
+    args = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2"]
+    line = await failure(*args, "--profile", str(tmp_path / "p.safetensors"))
+    assert "p.safetensors" in line
+
+
+WORKERS = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--prefill", "http://127.0.0.1:1", "--decode"], "no decode worker given"),
+        ([*WORKERS, "--option", "tua=0.1"], "no option 'tua'"),
+        ([*WORKERS, "--option", "tau"], "'tau' is not of the form KEY=VALUE"),
+        ([*WORKERS, "--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid"),
+        ([*WORKERS, "--records", "/proc/x"], "cannot write /proc/x"),
+        ([*WORKERS, "--profile", "/nowhere/p.safetensors"], "/nowhere/p.safetensors"),
+        ([*WORKERS, "--config", "/nowhere/eldr.yaml"], "cannot read /nowhere/eldr.yaml"),
+        ([*WORKERS, "--policy", "domain_label"], "needs the option 'workers'"),
+        ([*WORKERS, "--wait", "-1"], "wait_s: -1"),
+    ],
+)
+def test_bad_settings(args: list[str], message: str) -> None:
+    with pytest.raises(EldrError, match=re.escape(message)):
+        command.main(args, standalone_mode=False)

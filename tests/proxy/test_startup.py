@@ -1,0 +1,160 @@
+"""What keeps a router from starting, and which workers it lets in."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eldr.config import load_config
+from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
+from eldr.policy import create_policy
+from eldr.profile.artifact import Profile
+from eldr.proxy.server import running_app
+from support.mock_engine import MockEngine, engines
+from support.profiles import domain_profile
+from support.stack import Stack, stack
+
+
+@asynccontextmanager
+async def two_and_one() -> AsyncIterator[tuple[MockEngine, list[MockEngine]]]:
+    blocks: dict[str, str] = {}
+    async with engines(1, blocks) as prefill, engines(2, blocks) as decode:
+        yield prefill[0], decode
+
+
+async def start(
+    prefill: MockEngine, decode: list[MockEngine], profile: Profile | None = None, wait_s: float = 0.3
+) -> None:
+    urls = {"prefill": [prefill.url], "decode": [engine.url for engine in decode]}
+    config = load_config(None, {"wait_s": wait_s, **urls})
+    jsq = create_policy("jsq", rng=np.random.default_rng(0))
+    async with running_app(config, profile, (jsq, jsq)):
+        pass
+
+
+async def refusal(*args: Any, **options: Any) -> EldrError:
+    with pytest.raises(EldrError) as caught:
+        await start(*args, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+async def test_no_worker_reachable_names_the_role_the_address_and_the_remedy() -> None:
+    async with two_and_one() as (prefill, decode):
+        await prefill.stop()
+        error = await refusal(prefill, decode)
+        assert isinstance(error, NoWorkerError)
+        assert "no prefill worker is reachable" in str(error)
+        assert prefill.url in str(error)
+        assert "--wait" in str(error)
+
+
+async def test_a_worker_that_comes_up_in_time_is_waited_for() -> None:
+    async with two_and_one() as (prefill, decode):
+        await prefill.stop()
+
+        async def later() -> None:
+            await asyncio.sleep(0.4)
+            await prefill.start()
+
+        await asyncio.gather(later(), start(prefill, decode, wait_s=5))
+
+
+async def test_one_of_several_workers_is_enough_to_start() -> None:
+    async with two_and_one() as (prefill, decode):
+        await decode[0].stop()
+        await start(prefill, decode)
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        (domain_profile(model="other"), "fitted for model 'other', worker p0 serves 'mock'"),
+        (domain_profile(("code", "law", "zh")), "3 centroids cannot serve 2 workers; fit with --workers 2"),
+        (domain_profile(experts=16), "experts 16 in the profile and 8 running"),
+        (domain_profile(top_k=1), "top_k 1 in the profile and 2 running"),
+    ],
+)
+async def test_a_profile_of_another_model_or_pool(profile: Profile, message: str) -> None:
+    async with two_and_one() as (prefill, decode):
+        error = await refusal(prefill, decode, profile)
+        assert isinstance(error, ProfileError)
+        assert message in str(error)
+
+
+async def test_a_model_without_experts() -> None:
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.no_counts = True
+        error = await refusal(prefill, decode, domain_profile())
+        assert isinstance(error, ConfigError)
+        assert "p0" in str(error)
+        assert "not a mixture of experts" in str(error)
+
+
+async def test_counts_of_another_version() -> None:
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.counts = {"v": 99}
+        error = await refusal(prefill, decode, domain_profile())
+        assert "prefill worker p0" in str(error)
+        assert "version" in str(error)
+
+
+async def test_a_model_named_by_its_folder_is_the_same_model() -> None:
+    async with two_and_one() as (prefill, decode):
+        for engine in (prefill, *decode):
+            engine.model, engine.root = "served-name", "/some/where/mock"
+        await start(prefill, decode, domain_profile(model="/else/where/mock"))
+
+
+async def test_workers_of_two_models_are_refused() -> None:
+    async with two_and_one() as (prefill, decode):
+        decode[1].model = decode[1].root = "other"
+        error = await refusal(prefill, decode)
+        assert isinstance(error, ConfigError)
+        assert "worker d1 serves 'other'" in str(error)
+
+
+async def test_an_engine_that_wants_a_key_is_not_probed_but_used() -> None:
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.status = (401, b"", "application/json")
+        await start(prefill, decode, domain_profile())
+
+
+async def until(s: Stack, worker: str, up: bool) -> None:
+    async with asyncio.timeout(3):
+        while await s.metric("eldr_worker_up", worker=worker) != up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> None:
+    async with stack(health_interval_s=0.03) as s:
+        s.decode[0].healthy = False
+        await until(s, "d0", up=False)
+        assert await s.metric("eldr_upstream_errors_total", worker="d0", kind="health") == 1
+        assert (await s.post(prompt="x", max_tokens=1)).decode_worker == "d1"
+        s.decode[0].healthy = True
+        await until(s, "d0", up=True)
+        assert (await s.post(prompt="x", max_tokens=1)).decode_worker == "d0"
+
+
+async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:
+    async with stack(health_interval_s=0.03) as s:
+        await s.decode[0].stop()
+        await until(s, "d0", up=False)
+        await s.decode[0].start()
+        await until(s, "d0", up=True)
+
+
+async def test_a_worker_that_comes_back_with_another_model_stays_out() -> None:
+    async with stack(health_interval_s=0.03) as s:
+        await s.decode[0].stop()
+        await until(s, "d0", up=False)
+        s.decode[0].model = s.decode[0].root = "other"
+        await s.decode[0].start()
+        checks = s.decode[0].health_checks
+        while s.decode[0].health_checks < checks + 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert await s.metric("eldr_worker_up", worker="d0") == 0
