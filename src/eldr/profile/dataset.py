@@ -100,15 +100,15 @@ class CalibrationSet:
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     known = {field.name for field in fields(CalibrationSet)} | {"meta"}
+    if path.exists() and not zipfile.is_zipfile(path):
+        raise CalibrationError(f"{path} is not a calibration set, or is cut off; {_REMEDY}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files if name in known}
     except FileNotFoundError:
         raise CalibrationError(f"no calibration set at {path}; {_REMEDY}") from None
     except _DAMAGE as error:
-        raise CalibrationError(
-            f"{path} is not a calibration set, or is damaged ({error}); {_REMEDY}"
-        ) from error
+        raise CalibrationError(f"{path} is damaged ({error}); {_REMEDY}") from error
 
 
 def _check_types(calibration: CalibrationSet) -> None:

@@ -1,0 +1,97 @@
+"""`eldr fit` and `eldr inspect` as a user runs them."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from eldr.cli import cli, fit, inspect
+from eldr.errors import CalibrationError, ConfigError, EldrError, ProfileError
+from eldr.profile.artifact import Profile
+from support.synthetic import calibration_set
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (fit, inspect):
+        monkeypatch.setattr(module.console, "width", 120)
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in args])
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "cal.npz"
+    calibration_set(requests=48, domains=3).save(path)
+    return path
+
+
+def test_fit_writes_a_profile_and_says_what_it_found(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "profiles" / "p.safetensors"
+    result = run("fit", recorded, "--workers", 3, "--out", out, "--seed", 1, "--tau", 0.2)
+    assert result.exit_code == 0, result.output
+    profile = Profile.load(out)
+    assert (profile.workers, profile.info.tau, profile.info.seed) == (3, 0.2, 1)
+    for domain in range(3):
+        assert f"domain{domain} 16" in result.output
+    assert re.search(rf"{profile.info.transformation} +│ {profile.info.rho:.3f} +│ chosen", result.output)
+    assert re.search(r"│ 8 +│ \d+\.\d +│ \d+\.\d +│ -\d+\.\d%", result.output)
+    assert "48 requests of synthetic, clustered in" in result.output
+
+
+def test_inspect_describes_both_kinds_of_file(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.safetensors"
+    run("fit", recorded, "--workers", 2, "--out", out, "--transformation", "idf")
+    profile = run("inspect", out).output
+    for text in ("profile, format 1", "synthetic", "3 layers x 16 experts, top-2", "idf", "24, 24", "3 of 3"):
+        assert text in profile
+    calibration = run("inspect", recorded).output
+    for text in ("calibration set", "synthetic", "domain0 16, domain1 16, domain2 16", "48"):
+        assert text in calibration
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        (["inspect", "absent"], ConfigError, "cannot read .*absent: No such file"),
+        (["inspect", "."], ConfigError, "cannot read"),
+        (["inspect", "text"], ProfileError, "not a profile, or damaged"),
+        (["inspect", "cut.npz"], CalibrationError, "cut off"),
+        (["fit", "absent", "--workers", 2, "--out", "p"], CalibrationError, "no calibration set at"),
+        (["fit", "text", "--workers", 2, "--out", "p"], CalibrationError, "not a calibration set"),
+        (["fit", "cal.npz", "--workers", 49, "--out", "p"], CalibrationError, "cannot make 49 clusters"),
+        (["fit", "cal.npz", "--workers", 2, "--out", "text/p"], ConfigError, "cannot write"),
+    ],
+)
+def test_bad_input_is_one_expected_error(
+    recorded: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[object],
+    error: type[EldrError],
+    message: str,
+) -> None:
+    monkeypatch.chdir(recorded.parent)
+    Path("text").write_text("hello")
+    Path("cut.npz").write_bytes(recorded.read_bytes()[:500])
+    result = run(*args)
+    assert isinstance(result.exception, error)
+    assert re.search(message, str(result.exception))
+    assert "\n" not in str(result.exception)
+    assert not Path("p").exists()
+
+
+@pytest.mark.parametrize(
+    "args", [["--workers", "0"], ["--tau", "3"], ["--transformation", "best"], ["--seed", "-1"], []]
+)
+def test_bad_options_are_usage_errors(recorded: Path, tmp_path: Path, args: list[str]) -> None:
+    workers = [] if args in ([], ["--workers", "0"]) else ["--workers", "2"]
+    assert run("fit", recorded, "--out", tmp_path / "p", *workers, *args).exit_code == 2
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "[red]set.npz"
+    calibration_set(requests=6).save(path)
+    assert "[red]set.npz" in run("inspect", path).output
