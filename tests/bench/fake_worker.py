@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 
 
 class FakeWorker:
-    """Prompts that contain "REFUSE" get 503, "CUT" a stream without an end, "ERROR" an error event in the stream.
+    """Prompts that contain "REFUSE" get 503, "CUT" a stream without an end, "ERROR" an error event in the
+    stream.
 
     seen: (time, body, label header) of each request; most: the largest number of requests at once.
     """

@@ -25,7 +25,7 @@ def reply(index: int, worker: str, tpot_s: float, ttft_s: float = 0.1, tokens: i
         decode_worker=worker,
         outcome="ok",
     )
-    return Reply(index, record, f"text {index}")
+    return Reply(index, f"prompt {index}", record, f"text {index}")
 
 
 def run(

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from eldr.bench.offline import expected_active, offline_gain, use_probabilities
+from eldr.bench.offline import offline_gain
+from eldr.profile.active import activation_rates, expected_active
 
 LAYERS, EXPERTS, TOP_K = 2, 12, 3
 
@@ -26,7 +27,7 @@ def counts_of(ids: np.ndarray) -> np.ndarray:
 def test_the_formula_agrees_with_counting_experts_step_by_step() -> None:
     rng = np.random.default_rng(0)
     ids = traces(2, 3, 400, rng)
-    use = use_probabilities(counts_of(ids), TOP_K)
+    use = activation_rates(counts_of(ids), TOP_K)
     assert use.sum(axis=2) == pytest.approx(TOP_K)
     counted = np.mean(
         [
@@ -38,13 +39,9 @@ def test_the_formula_agrees_with_counting_experts_step_by_step() -> None:
     assert expected_active(use) == pytest.approx(counted, rel=0.01)
 
 
-def test_a_request_without_a_decode_step_uses_nothing() -> None:
-    assert not use_probabilities(np.zeros((1, LAYERS, EXPERTS), dtype=np.uint32), TOP_K).any()
-
-
 def test_grouping_by_the_true_groups_helps_and_grouping_at_random_does_not() -> None:
     rng = np.random.default_rng(1)
-    use = use_probabilities(counts_of(traces(3, 40, 30, rng)), TOP_K)
+    use = activation_rates(counts_of(traces(3, 40, 30, rng)), TOP_K)
     groups = np.repeat(np.arange(3), 40)
     helped = offline_gain(use, groups, 8, rng)
     assert (helped.batch, helped.clusters, helped.requests) == (8, 3, 120)
@@ -55,6 +52,6 @@ def test_grouping_by_the_true_groups_helps_and_grouping_at_random_does_not() -> 
 
 
 def test_a_cluster_smaller_than_the_batch_is_drawn_with_repeats() -> None:
-    use = use_probabilities(counts_of(traces(2, 10, 20, np.random.default_rng(2))), TOP_K)
-    gain = offline_gain(use, np.array([0] * 18 + [1] * 2), 8, np.random.default_rng(0), draws=50)
+    use = activation_rates(counts_of(traces(2, 10, 20, np.random.default_rng(2))), TOP_K)
+    gain = offline_gain(use, np.array([0] * 18 + [1] * 2), 8, np.random.default_rng(0))
     assert 0 < gain.grouped < EXPERTS

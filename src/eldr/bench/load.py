@@ -40,9 +40,10 @@ class Planned:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What became of one planned request, for the client. The record's times are from the start of the run."""
+    """What became of a planned request, for the client. The record's times are from the start of the run."""
 
     index: int
+    prompt: str
     record: RequestRecord
     text: str
 
@@ -172,7 +173,7 @@ class _Sender:
             outcome="broken" if error else "ok",
             error=error,
         )
-        return Reply(planned.index, record, "".join(stream.parts))
+        return Reply(planned.index, planned.prompt.text, record, "".join(stream.parts))
 
     def _body(self, planned: Planned) -> dict[str, object]:
         return {

@@ -16,7 +16,7 @@ from eldr.calibrate.prompts import Prompt, read_prompts
 from eldr.calibrate.routed_experts import RoutedExperts
 from eldr.calibrate.trace import Trace
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @click.command()

@@ -1,0 +1,96 @@
+"""The engines of a comparison on this machine: one prefill worker, K decode workers, and a plain vLLM beside
+them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from eldr.bench.compare import Pool
+from eldr.bench.engine import EngineSpec, LocalEngine, running
+from eldr.bench.settings import Settings
+from eldr.errors import EngineError
+
+MODEL_NAME = "eldr-embedded"
+
+RESETTABLE = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Lets a comparison empty the prefix caches between policies (POST /reset_prefix_cache)."""
+
+
+ENGINE_BYTES = 950 << 20
+"""Memory of an engine without its weights, most of it PyTorch and vLLM themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPool:
+    """Running engines. plain: vLLM without the plug-in, for reference outputs; stop it when they are
+    there.
+    """
+
+    plain: LocalEngine
+    prefill: LocalEngine
+    decode: list[LocalEngine]
+
+    def pool(self, settings: Settings) -> Pool:
+        """What a comparison needs to know of them."""
+        return Pool(
+            model=MODEL_NAME,
+            prefill={"p0": self.prefill.url},
+            decode={engine.spec.name: engine.url for engine in self.decode},
+            profile=settings.profile,
+            log_dir=settings.logs,
+        )
+
+
+@contextmanager
+def local_pool(settings: Settings) -> Iterator[LocalPool]:
+    """Start all engines in parallel, and stop them at the end, whatever happens. EngineError if one does not
+    start.
+    """
+    plain = _engine(settings, "plain", "none")
+    prefill = _engine(settings, "p0", "eldr")
+    decode = [_engine(settings, f"d{index}", "eldr") for index in range(settings.decode)]
+    with running([plain, prefill, *decode]):
+        yield LocalPool(plain, prefill, decode)
+
+
+def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -> LocalEngine:
+    return LocalEngine(
+        EngineSpec(
+            model=settings.model,
+            log_dir=settings.logs,
+            name=name,
+            connector=connector,
+            dtype=settings.dtype,
+            served_name=MODEL_NAME,
+            extra_env=RESETTABLE,
+        )
+    )
+
+
+def check_memory(settings: Settings) -> None:
+    """EngineError where this machine has too little free memory for the engines; unknown is enough."""
+    needed = (settings.decode + 2) * (ENGINE_BYTES + _weights_bytes(settings))
+    free = _free_memory_bytes()
+    if free is not None and free < needed:
+        raise EngineError(
+            f"{settings.decode + 2} engines need about {needed / 2**30:.1f} GiB of memory, "
+            f"{free / 2**30:.1f} GiB are free; use fewer decode workers or free some memory"
+        )
+
+
+def _weights_bytes(settings: Settings) -> int:
+    stored = sum(file.stat().st_size for file in settings.model.glob("*.safetensors"))
+    return 2 * stored if settings.dtype == "float32" else stored
+
+
+def _free_memory_bytes() -> int | None:
+    """Memory that new processes could use; None where the system (not Linux) does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024

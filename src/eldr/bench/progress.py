@@ -1,0 +1,35 @@
+"""Says what a long run is doing, on one line at a time."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+Advance = Callable[[], None]
+
+
+class Stages:
+    """Numbers and shows the stages of a run. count: how many there will be."""
+
+    def __init__(self, console: Console, count: int) -> None:
+        self.console, self.count, self.number = console, count, 0
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Advance]:
+        """Show `title` while the block runs; call what it yields for each of `total` things done."""
+        self.number += 1
+        columns = [SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False)]
+        if total is not None:
+            columns += [BarColumn(bar_width=24), MofNCompleteColumn()]
+        with Progress(*columns, TimeElapsedColumn(), console=self.console) as bar:
+            task = bar.add_task(f"[{self.number}/{self.count}] {title}", total=total)
+            yield lambda: bar.advance(task)
+            bar.update(task, total=total or 1, completed=total or 1)

@@ -1,0 +1,110 @@
+"""The report of a comparison: numbers, tables, records and plots, all made from what was saved."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from eldr.bench.experiment import Experiment
+from eldr.bench.machine import describe_machine
+from eldr.bench.offline import OfflineGain, offline_gain
+from eldr.bench.outputs import Difference, differences
+from eldr.bench.plots import plot_all
+from eldr.bench.results import Change, Row, change, rows
+from eldr.bench.settings import Settings
+from eldr.bench.signature_map import SignatureMap, project
+from eldr.files import replacing
+from eldr.profile.active import activation_rates
+from eldr.profile.artifact import ProfileInfo
+
+EVIDENCE = "engine"
+LOCALITY = "locality_band"
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison in numbers.
+
+    rate: requests a second. active_experts, tpot_p50: locality_band against the best baseline.
+    offline: the yardstick, at the batch that was measured and at others.
+    live_share: change of active experts / off-line gain at the measured batch.
+    checked, different: answers compared with plain vLLM's, and those that were not the same.
+    """
+
+    evidence: str = EVIDENCE
+    created_at: str
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    prompts: str
+    profile: ProfileInfo
+    rate: float
+    rows: list[Row]
+    active_experts: Change | None
+    tpot_p50: Change | None
+    offline: list[OfflineGain]
+    live_share: float | None
+    checked: int
+    different: list[Difference]
+
+
+def make_report(experiment: Experiment) -> Report:
+    """The numbers of a comparison."""
+    table = rows(experiment.runs)
+    active = change(table, LOCALITY, lambda entry: entry.active_experts)
+    batch = max(2, round(float(np.mean([entry.mean_batch for entry in table]))))
+    offline = _offline(experiment, dict.fromkeys((batch, 8, 16)))
+    return Report(
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=describe_machine(),
+        settings=_settings(experiment.settings),
+        prompts=experiment.workload.source,
+        profile=experiment.profile.info,
+        rate=experiment.rate,
+        rows=table,
+        active_experts=active,
+        tpot_p50=change(table, LOCALITY, lambda entry: entry.tpot_p50_ms),
+        offline=offline,
+        live_share=None if active is None else active.ratio / offline[0].gain,
+        checked=sum(len(run.replies) for run in experiment.runs),
+        different=differences(experiment.runs, experiment.reference),
+    )
+
+
+def write_report(experiment: Experiment, report: Report) -> list[Path]:
+    """Write report.json, records.jsonl, runs.json and the plots into the experiment's folder."""
+    folder = experiment.settings.out
+    numbers, records, runs = (folder / name for name in ("report.json", "records.jsonl", "runs.json"))
+    _write(numbers, msgspec.json.format(msgspec.json.encode(report)))
+    replies = [reply for run in experiment.runs for reply in run.replies]
+    _write(records, b"".join(msgspec.json.encode(reply.record) + b"\n" for reply in replies))
+    _write(runs, msgspec.json.encode(experiment.runs))
+    return [numbers, records, runs, *plot_all(experiment.runs, signature_space(experiment), folder)]
+
+
+def signature_space(experiment: Experiment) -> SignatureMap:
+    """The signatures of the served requests and the centroids, in two dimensions."""
+    signatures = experiment.profile.signature_transform().transform_many(experiment.served.prefill_counts)
+    workers = list(experiment.runs[0].steps)
+    return project(signatures, experiment.served.label.tolist(), experiment.profile.centroids, workers)
+
+
+def _offline(experiment: Experiment, batches: Iterable[int]) -> list[OfflineGain]:
+    """The yardstick on the very requests that were served."""
+    profile, served = experiment.profile, experiment.served
+    signatures = profile.signature_transform().transform_many(served.prefill_counts)
+    nearest = (signatures @ profile.centroids.T).argmax(axis=1)
+    rates = activation_rates(served.decode_counts, served.top_k)
+    return [offline_gain(rates, nearest, batch, np.random.default_rng(batch)) for batch in batches]
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    """Without the folders, which say nothing to a reader."""
+    return {**asdict(settings), "out": None, "prompts": None, "model": settings.model.name}
+
+
+def _write(path: Path, content: bytes) -> None:
+    with replacing(path) as file:
+        file.write(content)

@@ -1,0 +1,47 @@
+"""What a comparison of policies on local engines runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from eldr.bench.results import BASELINES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One comparison.
+
+    out: folder for the report, the records and the logs.
+    model: folder of the served model.
+    decode: decode workers. requests: prompts to serve; as many others are calibrated on.
+    max_tokens: output tokens of every request.
+    batch: requests in flight a decode worker, from which the rate is found; rate: requests a second, instead.
+    repeats: runs of each policy; each repeat has arrivals of its own, the same for all policies.
+    prompts: folder or file of prompts, or None for the usual ones.
+    dtype: of weights and KV cache.
+    """
+
+    out: Path
+    model: Path
+    decode: int = 3
+    requests: int = 200
+    max_tokens: int = 64
+    batch: int = 8
+    rate: float | None = None
+    policies: tuple[str, ...] = (*BASELINES, "locality_band")
+    repeats: int = 1
+    prompts: Path | None = None
+    dtype: Literal["bfloat16", "float32"] = "float32"
+    seed: int = 0
+
+    @property
+    def logs(self) -> Path:
+        return self.out / "logs"
+
+    @property
+    def profile(self) -> Path:
+        return self.out / "profile.safetensors"
+
+    @property
+    def calibration(self) -> Path:
+        return self.out / "calibration.npz"

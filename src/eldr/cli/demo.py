@@ -1,0 +1,74 @@
+"""`eldr demo`: the gain, on this machine, with real engines."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from eldr.bench.experiment import count_stages, run_experiment
+from eldr.bench.progress import Stages
+from eldr.bench.report import Report, make_report, write_report
+from eldr.bench.results import BASELINES
+from eldr.bench.settings import Settings
+from eldr.bench.tables import findings, rich_table
+from eldr.embedded import model_path, wide_model
+from eldr.errors import EldrError
+from eldr.policy import POLICIES
+
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+POLICY_NAMES = (*BASELINES, "locality_band")
+
+NARROW = (
+    "Active experts are exact. TPOT is not telling here: the engines share {cores} cores, and the embedded model "
+    "fits into the processor's cache, where active experts cost nothing. `eldr demo --wide` serves it memory-bound, "
+    "as on a GPU."
+)
+WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores and one memory."
+
+
+@click.command()
+@click.option("--decode", default=3, show_default=True, type=click.IntRange(2, 16), help="Decode workers.")
+@click.option("--requests", default=200, show_default=True, type=click.IntRange(20), help="Prompts to serve.")
+@click.option(
+    "--max-tokens", default=64, show_default=True, type=click.IntRange(2, 512), help="Output tokens."
+)
+@click.option("--batch", default=8, show_default=True, type=click.IntRange(1), help="Requests on a worker.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second. [found by --batch]")
+@click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES.names()), help="Only these.")
+@click.option("--repeats", default=1, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
+@click.option("--wide", is_flag=True, help="Serve the memory-bound variant of the embedded model.")
+@click.option("--model", type=FOLDER, help="Folder of another MoE model that vLLM serves.")
+@click.option("--prompts", type=click.Path(exists=True, path_type=Path), help="Prompt file or folder.")
+@click.option("--dtype", default="float32", show_default=True, type=click.Choice(["float32", "bfloat16"]))
+@click.option("--out", default=Path("demo-report"), show_default=True, type=click.Path(path_type=Path))
+@click.option("--seed", default=0, show_default=True, type=int)
+def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options: Any) -> None:
+    """Compare policies on real vLLM engines on this machine.
+
+    Starts a prefill worker, decode workers and a router, calibrates and fits on one half of the prompts, and
+    serves the other half under each policy with the same arrivals. Every output is compared with plain vLLM's.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    console = Console(highlight=False, soft_wrap=True)
+    folder = model or (wide_model() if wide else model_path())
+    settings = Settings(model=folder, policies=policies or POLICY_NAMES, **options)
+    experiment = run_experiment(settings, Stages(console, count_stages(settings)))
+    report = make_report(experiment)
+    files = write_report(experiment, report)
+    _show(console, report, WIDE if wide else NARROW)
+    console.print(f"\nReport: {files[0]} and {len(files) - 1} more files beside it")
+    if report.different:
+        raise EldrError(f"{len(report.different)} outputs differ from plain vLLM's; see {files[0]}")
+
+
+def _show(console: Console, report: Report, note: str) -> None:
+    console.print()
+    console.print(rich_table(report), soft_wrap=False)
+    console.print()
+    for sentence in findings(report):
+        console.print(f"• {sentence}")
+    console.print(note.format(cores=os.cpu_count()), style="dim")
