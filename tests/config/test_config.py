@@ -33,6 +33,17 @@ def test_file_and_flags_give_the_same_config(tmp_path: Path) -> None:
     assert load_config(str(file), {}).policy == PolicyConfig("locality_band", {"tau": 0.2})
 
 
+def test_options_given_alone_are_for_the_policy_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "eldr.yaml"
+    file.write_text("policy: {name: locality_band, options: {tau: 0.2}}\n")
+
+    def policy(flags: dict[str, Any]) -> PolicyConfig:
+        return load_config(str(file), {**WORKERS, "policy": flags}).policy
+
+    assert policy({"options": {"tau": 0.3}}) == PolicyConfig("locality_band", {"tau": 0.3})
+    assert policy({"name": "jsq", "options": {}}) == PolicyConfig("jsq", {})
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
