@@ -13,11 +13,13 @@ class FakeWorker:
     """Prompts that contain "REFUSE" get 503, "CUT" a stream without an end, "ERROR" an error event in the
     stream.
 
+    hold: the first tokens are held back until so many requests are running.
     seen: (time, body, label header) of each request; most: the largest number of requests at once.
     """
 
-    def __init__(self, first_s: float = 0.0, gap_s: float = 0.0) -> None:
-        self.first_s, self.gap_s = first_s, gap_s
+    def __init__(self, first_s: float = 0.0, gap_s: float = 0.0, hold: int = 0) -> None:
+        self.first_s, self.gap_s, self.hold = first_s, gap_s, hold
+        self.released = asyncio.Event()
         self.seen: list[tuple[float, dict, str | None]] = []
         self.running = self.most = 0
 
@@ -28,6 +30,8 @@ class FakeWorker:
             return web.json_response({"error": {"message": "no worker"}}, status=503)
         self.running += 1
         self.most = max(self.most, self.running)
+        if self.running >= self.hold:
+            self.released.set()
         try:
             return await self._stream(request, body)
         finally:
@@ -37,6 +41,7 @@ class FakeWorker:
         headers = {"content-type": "text/event-stream", "x-eldr-decode-worker": "d1", "x-eldr-policy": "jsq"}
         answer = web.StreamResponse(headers=headers)
         await answer.prepare(request)
+        await self.released.wait()
         await asyncio.sleep(self.first_s)
         for number in range(body["max_tokens"]):
             # vLLM sends an event for every token, with an empty text while a character is incomplete.

@@ -4,7 +4,8 @@ import numpy as np
 
 from eldr.bench.load import Reply
 from eldr.bench.results import PolicyRun
-from eldr.bench.scrape import Sample, Steps
+from eldr.bench.scrape import Steps
+from eldr.bench.steplog import Step
 from eldr.metrics.records import RequestRecord
 
 LABELS = ("code", "law", "zh")
@@ -37,12 +38,8 @@ def run(
     local = policy not in ("round_robin", "random", "jsq", "p2c")
     places = [n % len(LABELS) % workers if local else int(rng.integers(workers)) for n in range(30)]
     replies = [reply(n, names[place], tpot_s * rng.uniform(0.9, 1.1)) for n, place in enumerate(places)]
-    samples = [
-        Sample(at, name, steps(active * (1 + 0.05 * np.sin(at)), 50 * at))
-        for at in np.arange(0, 10, 0.5)
-        for name in names
-    ]
-    return PolicyRun(policy, repeat, replies, {name: steps(active, 500.0) for name in names}, samples)
+    log = [Step(at, name, 6, active + np.sin(at)) for at in np.arange(0, 10, 0.1) for name in names]
+    return PolicyRun(policy, repeat, replies, {name: steps(active, 500.0) for name in names}, log)
 
 
 def steps(active: float, number: float) -> Steps:

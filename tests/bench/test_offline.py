@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from eldr.bench.offline import offline_gain
+from eldr.bench.offline import against_mixed, mixed_by_batch, offline_gain
+from eldr.bench.steplog import Step
 from eldr.profile.active import activation_rates, expected_active
 
 LAYERS, EXPERTS, TOP_K = 2, 12, 3
@@ -55,3 +56,23 @@ def test_a_cluster_smaller_than_the_batch_is_drawn_with_repeats() -> None:
     use = activation_rates(counts_of(traces(2, 10, 20, np.random.default_rng(2))), TOP_K)
     gain = offline_gain(use, np.array([0] * 18 + [1] * 2), 8, np.random.default_rng(0))
     assert 0 < gain.grouped < EXPERTS
+
+
+def test_against_mixed_is_zero_for_random_batches_of_any_sizes() -> None:
+    rng = np.random.default_rng(3)
+    ids = traces(3, 30, 40, rng)
+    mixed = mixed_by_batch(activation_rates(counts_of(ids), TOP_K), 9, rng)
+    assert mixed[0] == 0
+    assert mixed[1] == pytest.approx(TOP_K, abs=0.01)
+    assert (np.diff(mixed) > 0).all()
+
+    def step(batch: int, members: np.ndarray) -> Step:
+        token = rng.integers(40)
+        chosen = rng.choice(members, batch, replace=False)
+        active = [len(set(ids[chosen, token, layer].ravel())) for layer in range(LAYERS)]
+        return Step(0.0, "d0", batch, float(np.mean(active)))
+
+    everyone, group = np.arange(90), np.arange(30)
+    sizes = rng.integers(1, 10, 1500)
+    assert against_mixed([step(batch, everyone) for batch in sizes], mixed) == pytest.approx(0, abs=0.015)
+    assert against_mixed([step(batch, group) for batch in sizes], mixed) < -0.1

@@ -5,11 +5,11 @@ import pytest
 
 from eldr.bench import plots
 from eldr.bench.results import PolicyRun
-from eldr.bench.scrape import Sample, Steps
 from eldr.bench.signature_map import project
+from eldr.bench.steplog import Step
 from eldr.errors import ConfigError
 
-from .made_up import LABELS, run, steps
+from .made_up import LABELS, run
 
 
 def signatures(rng: np.random.Generator) -> np.ndarray:
@@ -41,14 +41,11 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch) -> None:
         plots.plot_all([], None, tmp_path)  # type: ignore[arg-type]
 
 
-def test_the_rolling_mean_is_over_the_window_only() -> None:
-    counters = [Steps(), steps(10, 100), steps(10, 100) + steps(20, 100), steps(10, 100) + steps(20, 100)]
-    samples = [
-        Sample(float(at), worker, steps) for at, steps in enumerate(counters) for worker in ("d0", "d1")
-    ]
-    made = PolicyRun("jsq", 0, [], {}, samples)
-    assert plots.rolling_active(made, 1.0) == ([1.0, 2.0], [pytest.approx(10), pytest.approx(20)])
-    assert plots.rolling_active(made, 2.0) == ([2.0, 3.0], [pytest.approx(15), pytest.approx(20)])
+def test_the_rolling_mean_is_over_steps_within_the_window() -> None:
+    log = [Step(0.0, "d0", 4, 10.0), Step(0.2, "d1", 4, 20.0), Step(1.0, "d0", 4, 6.0)]
+    times, means = plots.rolling_active(PolicyRun("jsq", 0, [], {}, log), window_s=0.5)
+    np.testing.assert_allclose(times, [0.0, 0.25, 0.75, 1.0])  # nothing ran within 0.25 s of 0.5 s
+    np.testing.assert_allclose(means, [15.0, 15.0, 6.0, 6.0])
 
 
 def test_placement_shares_sum_to_one_a_label() -> None:

@@ -1,8 +1,7 @@
 """Runs policies one after another over one set of engines: a fresh router each, the same arrivals for all."""
 
-import asyncio
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +10,20 @@ import aiohttp
 from eldr.bench.load import Planned, drive_closed, drive_open, raise_on_errors
 from eldr.bench.results import PolicyRun
 from eldr.bench.router import RouterProcess
-from eldr.bench.scrape import Sample, sample_forever, scrape_all
+from eldr.bench.scrape import scrape_all
+from eldr.bench.steplog import StepLog
 
 Progress = Callable[[], None]
 
 
+def step_log(worker: str) -> str:
+    """Name of the file in which a decode worker logs its steps."""
+    return f"steps-{worker}.jsonl"
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Running engines by worker name, what they serve, and where the router's logs go."""
+    """Running engines by worker name, what they serve, and where routers and decode workers log."""
 
     model: str
     prefill: dict[str, str]
@@ -36,18 +41,18 @@ async def run_policy(
     pool: Pool, policy: str, plan: Sequence[Planned], repeat: int = 0, progress: Progress = lambda: None
 ) -> PolicyRun:
     """Drive the plan through a router of its own with this policy. UpstreamError if a request failed."""
-    samples: list[Sample] = []
     await _reset_prefix_caches(pool)
     with pool.router(policy) as router:
         async with aiohttp.ClientSession() as session:
             before = await scrape_all(session, pool.decode)
-            sampler = asyncio.create_task(sample_forever(pool.decode, samples))
+            logs = [StepLog(worker, pool.log_dir / step_log(worker)) for worker in pool.decode]
+            started_at = time.time()
             replies = await drive_open(router.url, pool.model, plan, progress)
-            await _stop(sampler)
             after = await scrape_all(session, pool.decode)
     raise_on_errors(replies, f"policy {policy}")
     steps = {worker: after[worker] - before[worker] for worker in pool.decode}
-    return PolicyRun(policy, repeat, replies, steps, samples)
+    decode_steps = [step for log in logs for step in log.steps(started_at)]
+    return PolicyRun(policy, repeat, replies, steps, decode_steps)
 
 
 async def sustained_rate(
@@ -74,9 +79,3 @@ async def _reset_prefix_caches(pool: Pool) -> None:
         for url in (*pool.prefill.values(), *pool.decode.values()):
             async with session.post(f"{url}/reset_prefix_cache"):
                 pass
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from eldr.bench.compare import Pool
+from eldr.bench.compare import Pool, step_log
 from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.bench.settings import Settings
 from eldr.errors import EngineError
@@ -57,6 +57,8 @@ def local_pool(settings: Settings) -> Iterator[LocalPool]:
 
 
 def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -> LocalEngine:
+    log = settings.logs / step_log(name)
+    log.unlink(missing_ok=True)
     return LocalEngine(
         EngineSpec(
             model=settings.model,
@@ -66,6 +68,7 @@ def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -
             dtype=settings.dtype,
             served_name=MODEL_NAME,
             extra_env=RESETTABLE,
+            options={"step_log": str(log)} if connector == "eldr" else {},
         )
     )
 

@@ -1,9 +1,12 @@
-"""What grouping by cluster gives off line, on recorded decode counts: the yardstick for a live run."""
+"""What grouping by cluster gives off line, on recorded decode counts: the yardsticks for a live run."""
+
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from eldr.bench.steplog import Step
 from eldr.profile.active import expected_active
 
 DRAWS = 1000
@@ -39,6 +42,26 @@ def offline_gain(
     mixed = float(np.mean([_draw(rates, everyone, batch, rng) for _ in range(DRAWS)]))
     grouped = float(np.mean([_draw(rates, members[pick], batch, rng) for pick in picks]))
     return OfflineGain(batch, int((sizes > 0).sum()), len(rates), mixed, grouped, grouped / mixed - 1.0)
+
+
+def mixed_by_batch(
+    rates: npt.NDArray[np.float32], largest: int, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """[largest + 1]: mean active experts of batches of 0, 1, 2, ... requests drawn from all."""
+    everyone = np.arange(len(rates))
+    sizes = range(1, largest + 1)
+    return np.array(
+        [0.0, *(np.mean([_draw(rates, everyone, b, rng) for _ in range(DRAWS // 4)]) for b in sizes)]
+    )
+
+
+def against_mixed(log: Sequence[Step], mixed: npt.NDArray[np.float64]) -> float:
+    """Active experts of the logged steps against random batches of the same sizes, as a ratio minus 1.
+
+    Does not depend on how large the batches happened to be. About 0 for a policy that ignores experts.
+    """
+    expected = sum(float(mixed[step.batch]) for step in log)
+    return sum(step.active for step in log) / expected - 1.0
 
 
 def _draw(

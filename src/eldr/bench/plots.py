@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from eldr.bench.results import BASELINES, PolicyRun, Row, rows
-from eldr.bench.scrape import Steps
 from eldr.bench.signature_map import SignatureMap
 from eldr.errors import ConfigError
+
+Series = npt.NDArray[np.float64]
 
 OURS = "#d1495b"
 GREYS = ("#22303c", "#5b7083", "#8fa1b1", "#b9c4ce", "#7a8b6f", "#a9b79b")
@@ -61,22 +63,16 @@ def active_over_time(plt: Any, runs: Sequence[PolicyRun], window_s: float = 2.0)
     return figure
 
 
-def rolling_active(run: PolicyRun, window_s: float) -> tuple[list[float], list[float]]:
-    """Mean active experts in the `window_s` before each sample; moments without a decode step are left
-    out.
-    """
-    totals: dict[float, Steps] = {}
-    for sample in run.samples:
-        totals[sample.at_s] = totals.get(sample.at_s, Steps()) + sample.steps
-    moments = sorted(totals)
-    times, means = [], []
-    for moment in moments:
-        earlier = [other for other in moments if other <= moment - window_s]
-        grown = totals[moment] - totals[earlier[-1]] if earlier else Steps()
-        if grown.active_count:
-            times.append(moment)
-            means.append(grown.active_experts)
-    return times, means
+def rolling_active(
+    run: PolicyRun, window_s: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Moments, and the mean active experts of the steps within half a window of each; none without a step."""
+    at = np.array([step.at_s for step in run.log])
+    active = np.array([step.active for step in run.log])
+    moments = np.arange(0.0, at.max() + 0.25, 0.25)
+    near = np.abs(at[None, :] - moments[:, None]) <= window_s / 2
+    number = near.sum(axis=1)
+    return moments[number > 0], (near @ active)[number > 0] / number[number > 0]
 
 
 def policy_bars(plt: Any, table: Sequence[Row]) -> Any:

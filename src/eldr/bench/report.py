@@ -11,12 +11,13 @@ import numpy as np
 
 from eldr.bench.experiment import Experiment
 from eldr.bench.machine import describe_machine
-from eldr.bench.offline import OfflineGain, offline_gain
+from eldr.bench.offline import OfflineGain, against_mixed, mixed_by_batch, offline_gain
 from eldr.bench.outputs import Difference, differences
 from eldr.bench.plots import plot_all
 from eldr.bench.results import Change, Row, change, rows
 from eldr.bench.settings import Settings
 from eldr.bench.signature_map import SignatureMap, project
+from eldr.bench.steplog import Step
 from eldr.files import replacing
 from eldr.profile.active import activation_rates
 from eldr.profile.artifact import ProfileInfo
@@ -31,6 +32,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rate: requests a second. active_experts, tpot_p50: locality_band against the best baseline.
     offline: the yardstick, at the batch that was measured and at others.
     live_share: change of active experts / off-line gain at the measured batch.
+    against_mixed: by policy, active experts against random batches of the sizes that it had, as a change.
     checked, different: answers compared with plain vLLM's, and those that were not the same.
     """
 
@@ -46,6 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tpot_p50: Change | None
     offline: list[OfflineGain]
     live_share: float | None
+    against_mixed: dict[str, float]
     checked: int
     different: list[Difference]
 
@@ -68,6 +71,7 @@ def make_report(experiment: Experiment) -> Report:
         tpot_p50=change(table, LOCALITY, lambda entry: entry.tpot_p50_ms),
         offline=offline,
         live_share=None if active is None else active.ratio / offline[0].gain,
+        against_mixed=_against_mixed(experiment),
         checked=sum(len(run.replies) for run in experiment.runs),
         different=differences(experiment.runs, experiment.reference),
     )
@@ -98,6 +102,16 @@ def _offline(experiment: Experiment, batches: Iterable[int]) -> list[OfflineGain
     nearest = (signatures @ profile.centroids.T).argmax(axis=1)
     rates = activation_rates(served.decode_counts, served.top_k)
     return [offline_gain(rates, nearest, batch, np.random.default_rng(batch)) for batch in batches]
+
+
+def _against_mixed(experiment: Experiment) -> dict[str, float]:
+    logs: dict[str, list[Step]] = {}
+    for run in experiment.runs:
+        logs.setdefault(run.policy, []).extend(run.log)
+    largest = max(step.batch for log in logs.values() for step in log)
+    rates = activation_rates(experiment.served.decode_counts, experiment.served.top_k)
+    mixed = mixed_by_batch(rates, largest, np.random.default_rng(0))
+    return {policy: against_mixed(log, mixed) for policy, log in logs.items()}
 
 
 def _settings(settings: Settings) -> dict[str, Any]:

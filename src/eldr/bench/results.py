@@ -5,20 +5,21 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from eldr.bench.load import Reply
-from eldr.bench.scrape import Sample, Steps
+from eldr.bench.scrape import Steps
+from eldr.bench.steplog import Step
 from eldr.metrics.summary import Summary, summarize
 
 BASELINES = ("round_robin", "random", "jsq", "p2c")
 
 
 class PolicyRun(msgspec.Struct, frozen=True):
-    """One run of one policy. steps: what each worker's counters grew by."""
+    """One run of one policy. steps: what each worker's counters grew by; log: every decode step."""
 
     policy: str
     repeat: int
     replies: list[Reply]
     steps: dict[str, Steps]
-    samples: list[Sample]
+    log: list[Step]
 
     @property
     def total(self) -> Steps:

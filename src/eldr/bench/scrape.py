@@ -46,14 +46,6 @@ class Steps(msgspec.Struct, frozen=True):
         return Steps(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """The counters of one worker at a moment of a run. at_s: s from the start of the run."""
-
-    at_s: float
-    worker: str
-    steps: Steps
-
-
 _FIELDS = {
     "eldr_active_experts_sum": "active_sum",
     "eldr_active_experts_count": "active_count",
@@ -89,15 +81,3 @@ async def scrape_all(session: aiohttp.ClientSession, workers: Mapping[str, str])
     """The counters of every worker (name -> URL)."""
     pages = await asyncio.gather(*(scrape(session, url) for url in workers.values()))
     return dict(zip(workers, pages, strict=True))
-
-
-async def sample_forever(workers: Mapping[str, str], into: list[Sample], period_s: float = 0.5) -> None:
-    """Append a sample of each worker every `period_s`, until cancelled."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    async with aiohttp.ClientSession() as session:
-        while True:
-            pages = await scrape_all(session, workers)
-            at_s = loop.time() - start
-            into.extend(Sample(at_s, worker, steps) for worker, steps in pages.items())
-            await asyncio.sleep(period_s)

@@ -1,7 +1,5 @@
 """Tables of a report: for the terminal and in Markdown, from the same columns."""
 
-from collections.abc import Sequence
-
 from rich.table import Table
 
 from eldr.bench.report import LOCALITY, Report
@@ -12,6 +10,7 @@ COLUMNS = (
     "active experts",
     "change",
     "mean batch",
+    "vs random batches",
     "TPOT p50 ms",
     "TPOT p99 ms",
     "change p50",
@@ -33,6 +32,7 @@ def _cells(report: Report, entry: Row) -> list[str]:
         f"{entry.active_experts:.2f}",
         "" if active is None else f"{active.ratio:+.1%}",
         f"{entry.mean_batch:.1f}",
+        f"{report.against_mixed[entry.policy]:+.1%}",
         f"{entry.tpot_p50_ms:.1f}",
         f"{entry.tpot_p99_ms:.1f}",
         "" if tpot is None else f"{tpot.ratio:+.1%}",
@@ -69,7 +69,18 @@ def findings(report: Report) -> list[str]:
         said.append(f"So the live run reached {report.live_share:.0%} of what grouping gives off line.")
     if tpot is not None:
         said.append(f"Median TPOT: {tpot.ratio:+.1%} against the best baseline, {tpot.baseline}.")
-    return [*said, _outputs(report)]
+    return [*said, *_disturbed(report), _outputs(report)]
+
+
+def _disturbed(report: Report) -> list[str]:
+    """A warning where policies had batches of other sizes, since larger batches activate more experts."""
+    batches = [entry.mean_batch for entry in report.rows]
+    if max(batches) < 1.15 * min(batches):
+        return []
+    return [
+        f"Mean batches range from {min(batches):.1f} to {max(batches):.1f}: other work disturbed this machine. "
+        "Compare the column against random batches of the same sizes, or run again on a quiet one."
+    ]
 
 
 def _outputs(report: Report) -> str:
@@ -80,8 +91,3 @@ def _outputs(report: Report) -> str:
             f"first: request {first.request} under {first.policy}, after {first.same} equal characters."
         )
     return f"Outputs: all {report.checked} equal those of a plain vLLM."
-
-
-def spread(values: Sequence[float]) -> float:
-    """Largest minus smallest."""
-    return max(values) - min(values)

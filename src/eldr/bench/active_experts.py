@@ -1,0 +1,30 @@
+"""`make bench-active-experts`: active experts a decode step under each policy, with four decode workers."""
+
+from pathlib import Path
+
+import click
+
+from eldr.bench.publish import measure
+from eldr.bench.settings import Settings
+from eldr.embedded import model_path
+
+NAME = "active_experts_k4"
+
+
+@click.command()
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder for the JSON file and the plot."
+)
+@click.option(
+    "--work", default=Path("build/bench") / NAME, type=click.Path(path_type=Path), help="Everything else."
+)
+def main(out: Path, work: Path) -> None:
+    """Measure and write active_experts_k4.json and .png."""
+    settings = Settings(
+        out=work, model=model_path(), decode=4, requests=480, max_tokens=96, batch=8, repeats=3
+    )
+    measure(settings, NAME, out)
+
+
+if __name__ == "__main__":
+    main()
