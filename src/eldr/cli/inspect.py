@@ -78,7 +78,5 @@ def calibration_rows(calibration: CalibrationSet) -> dict[str, str]:
 
 def _range(values: npt.NDArray[np.generic]) -> str:
     digits = 3 if values.dtype.kind == "f" else 0
-    low, middle, high = (
-        f"{float(v):.{digits}f}" for v in (values.min(), np.median(values.astype(np.float64)), values.max())
-    )
-    return f"{low} to {high}, median {middle}"
+    low, middle, high = np.percentile(values.astype(np.float64), (0, 50, 100))
+    return f"{low:.{digits}f} to {high:.{digits}f}, median {middle:.{digits}f}"

@@ -16,7 +16,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 
-def create_policy(name: str, *, rng: np.random.Generator, **options: Any) -> Policy:
+def create_policy(name: str, /, *, rng: np.random.Generator, **options: Any) -> Policy:
     """Return the policy `name` with its parameters set.
 
     Raises ConfigError for a name, parameter or value that does not exist, and for a required one left out.
