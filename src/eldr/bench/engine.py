@@ -191,12 +191,11 @@ class LocalEngine:
         try:
             with self.log_path.open("wb") as log:
                 self._process = subprocess.Popen(
-                    ["sh", "-c", f"exec 3<&{end}; {_GUARD}", "eldr-engine", *command],
+                    ["sh", "-c", f"exec 3<&0 0</dev/null; {_GUARD}", "eldr-engine", *command],
                     env=self._environment(),
-                    stdin=subprocess.DEVNULL,
+                    stdin=end,  # moved to 3 by the shell, some of which know descriptors of one digit only
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=[end],
                     start_new_session=True,
                 )
         finally:
