@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 from eldr.errors import ProfileError
 from eldr.profile.artifact import FORMAT, Profile, ProfileInfo
 from eldr.profile.fit import fit_profile
+from eldr.signature import SignatureTransform
 from support.synthetic import calibration_set
 
 ARRAYS = ("idf", "kept_layers", "centroids", "cluster_sizes")
@@ -34,6 +35,16 @@ def test_round_trip(profile: Profile, tmp_path: Path) -> None:
     counts = calibration_set(requests=4, seed=9).prefill_counts
     before, after = profile.signature_transform(), loaded.signature_transform()
     assert np.array_equal(before.transform_many(counts), after.transform_many(counts))
+
+
+def test_some_layers_kept(profile: Profile, tmp_path: Path) -> None:
+    kept = np.array([2, 0])
+    counts = calibration_set(requests=4, seed=9).prefill_counts
+    transform = SignatureTransform.fitted("idf", profile.idf, kept)
+    part = replace(profile, kept_layers=kept, centroids=transform.transform_many(counts)[:3])
+    part.save(tmp_path / "p")
+    loaded = Profile.load(tmp_path / "p").signature_transform()
+    assert np.array_equal(loaded.transform_many(counts), transform.transform_many(counts))
 
 
 def test_the_file_is_plain_safetensors(profile: Profile, tmp_path: Path) -> None:
