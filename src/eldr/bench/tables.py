@@ -73,12 +73,12 @@ def findings(report: Report) -> list[str]:
 
 
 def _disturbed(report: Report) -> list[str]:
-    """A warning where policies had batches of other sizes, since larger batches activate more experts."""
+    """A warning where policies had batches of other sizes: larger ones activate more experts."""
     batches = [entry.mean_batch for entry in report.rows]
     if max(batches) < 1.15 * min(batches):
         return []
     return [
-        f"Mean batches range from {min(batches):.1f} to {max(batches):.1f}: other work disturbed this machine. "
+        f"Mean batches go from {min(batches):.1f} to {max(batches):.1f}: other work disturbed the machine. "
         "Compare the column against random batches of the same sizes, or run again on a quiet one."
     ]
 

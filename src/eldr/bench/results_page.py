@@ -1,0 +1,157 @@
+"""Writes docs/results.md from the JSON files of the benchmarks, so that no number in it is typed.
+
+python -m eldr.bench.results_page docs/bench docs/results.md
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import msgspec
+
+from eldr.bench.report import Report
+from eldr.bench.tables import findings, markdown_table
+from eldr.errors import ConfigError
+from eldr.files import replacing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A benchmark's place on the page. name: of its JSON file and plots, without their endings."""
+
+    name: str
+    title: str
+    command: str
+    text: str
+    plots: tuple[tuple[str, str], ...]
+
+
+SECTIONS = (
+    Section(
+        "active_experts_k4",
+        "Active experts with four decode workers",
+        "make bench-active-experts",
+        "Mixed-domain traffic, every policy in turn over the same engines, with the same arrivals.",
+        (("active_experts_k4.png", "Active experts and TPOT by policy"),),
+    ),
+    Section(
+        "tpot_wide",
+        "Time per output token, memory-bound",
+        "make bench-tpot",
+        "The embedded model with its experts padded with zeros from 64 to 2,048: the same function and "
+        "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns, and each "
+        "repeat has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
+        (("tpot_wide.png", "Active experts and TPOT by policy, memory-bound"),),
+    ),
+    Section(
+        "demo",
+        "The demo",
+        "make demo",
+        "What `make demo` printed on this machine.",
+        (
+            ("demo_active_experts.png", "Active experts over time"),
+            ("demo_signatures.png", "Signatures and centroids"),
+            ("demo_placement.png", "Who went where"),
+        ),
+    ),
+)
+
+HEAD = """# Results
+
+Evidence: **{evidence}** (real vLLM runs). This page is written by `python -m eldr.bench.results_page` from
+the JSON files in [bench/](bench/), which hold every number and the settings of each run.
+
+Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
+counters. "change" is locality_band against the best of the four baselines, each by its own lowest value. "vs
+random batches" compares the same steps with random batches of the same sizes, so it does not depend on the
+load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the planned arrival, both as
+the client saw them.
+"""
+
+
+def results_page(folder: Path) -> str:
+    """The page in Markdown, from those of the files that exist. ConfigError where there is none."""
+    reports = [(section, _load(folder / f"{section.name}.json")) for section in SECTIONS]
+    found = [(section, report) for section, report in reports if report is not None]
+    if not found:
+        raise ConfigError(f"no results in {folder}; run {SECTIONS[0].command} first")
+    parts = [HEAD.format(evidence=found[0][1].evidence)]
+    parts += [_section(section, report, folder) for section, report in found]
+    return "\n".join(parts)
+
+
+def _section(section: Section, report: Report, folder: Path) -> str:
+    lines = [
+        f"## {section.title}\n",
+        f"`{section.command}`, {report.created_at[:10]}. {section.text}\n",
+        _run(report),
+        markdown_table(report) + "\n",
+        *(f"- {sentence}" for sentence in findings(report)),
+        _repeats(report),
+        *(f"![{text}](bench/{file})\n" for file, text in section.plots if (folder / file).exists()),
+        _machine(report),
+    ]
+    return "\n".join(lines)
+
+
+def _run(report: Report) -> str:
+    settings, profile = report.settings, report.profile
+    return (
+        f"One prefill and {settings['decode']} decode workers, {settings['dtype']}; "
+        f"{settings['requests']} requests of {settings['max_tokens']} output tokens, "
+        f"Poisson arrivals, {report.rate:.1f} a second; "
+        f"{settings['repeats']} repeat(s). Prompts: {report.prompts}. Profile: {profile.transformation} of "
+        f"{profile.calibration_requests} other prompts{_rho(report)}, tau {profile.tau}.\n"
+    )
+
+
+def _rho(report: Report) -> str:
+    return "" if report.profile.rho is None else f" (rho {report.profile.rho:.2f})"
+
+
+def _repeats(report: Report) -> str:
+    if report.rows[0].repeats < 2:
+        return ""
+    heads = "".join(f" repeat {number + 1} |" for number in range(report.rows[0].repeats))
+    lines = [
+        f"\n| median TPOT, ms |{heads}",
+        "| --- |" + " --- |" * report.rows[0].repeats,
+        *(
+            f"| {row.policy} |" + "".join(f" {ms:.1f} |" for ms in row.tpot_p50_ms_by_repeat)
+            for row in report.rows
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _machine(report: Report) -> str:
+    machine = report.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{machine['system']}, Python {machine['python']}; {versions}.\n"
+    )
+
+
+def _load(path: Path) -> Report | None:
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path} is not a report of this version ({error}); run the benchmark again"
+        ) from error
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("page", type=click.Path(dir_okay=False, path_type=Path))
+def main(folder: Path, page: Path) -> None:
+    """Write PAGE from the results in FOLDER."""
+    with replacing(page) as file:
+        file.write(results_page(folder).encode())
+
+
+if __name__ == "__main__":
+    main()
