@@ -88,7 +88,6 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
             (COMPLETIONS, {"prompt": TEXTS[:2], "max_tokens": 6, "stream": False}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 1, "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 12, "logprobs": 2, "stream": False}),
-            (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 5, "n": 2, "stream": False}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 5, "echo": True, "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 3, "prompt_logprobs": 1}),
             (COMPLETIONS, {"prompt": TEXTS[3], "max_tokens": 30, "stop": ["."], "stream": stream}),
@@ -117,7 +116,6 @@ async def test_every_kind_of_request_is_answered_as_by_plain_vllm(pair: Engines)
         {"prompt": "x", "max_tokens": 0},
         {"prompt": "x", "max_tokens": "many"},
         {"prompt": "x", "min_tokens": "few"},
-        {"prompt": "x", "stream_options": 3, "stream": True},
         {"prompt": "x", "temperature": -1},
         {"prompt": [1] * 2000},
         {"prompt": "x", "model": "no-such-model"},
@@ -135,7 +133,10 @@ async def test_what_plain_vllm_refuses_is_refused_in_the_same_words(
         await settled(http, url, pair)
 
 
-async def test_a_limit_that_only_decode_can_see_is_a_400_too(pair: Engines) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"min_tokens": 9, "max_tokens": 2}, {"stream_options": 3}, {"n": 2, "temperature": 0}]
+)
+async def test_other_mistakes_are_a_400_too(pair: Engines, wrong: dict[str, Any]) -> None:
     async with router(pair) as (url, http):
         body = {
             "model": pair["plain"].model_name,
@@ -146,6 +147,14 @@ async def test_a_limit_that_only_decode_can_see_is_a_400_too(pair: Engines) -> N
         }
         assert (await post(http, url + COMPLETIONS, body))[0] == 400
         await settled(http, url, pair)
+
+
+async def test_several_choices_have_their_indices(pair: Engines) -> None:
+    async with router(pair) as (url, http):
+        body = {"model": pair["plain"].model_name, "prompt": [TEXTS[0], TEXTS[1]], "n": 2, "max_tokens": 4}
+        _, answer, _ = await post(http, url + COMPLETIONS, body)
+        assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+        assert answer["usage"]["completion_tokens"] == 16
 
 
 async def test_eight_at_once_are_right_and_split_over_both_workers(pair: Engines) -> None:

@@ -46,14 +46,16 @@ _ENVIRONMENT = {
     "ELDR_NIXL_PROGRESS_US": "500",
 }
 
-# $@ is the engine. File descriptor 3 is a pipe that our side never writes to; its end of file means that we
-# are gone.
+# $@ is the engine. Standard input is a pipe that nobody writes to; its end of file means that we are gone.
+# (Descriptors of two digits, as a pipe may have here, are beyond some shells.)
 _GUARD = """
-"$@" 3<&- &
+exec 3<&0
+"$@" </dev/null 3<&- &
 engine=$!
 { cat <&3; kill -TERM $engine; n=0
   while kill -0 $engine && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
   kill -KILL -- -$$; } >/dev/null 2>&1 &
+exec 3<&-
 wait $engine
 """
 
@@ -191,9 +193,9 @@ class LocalEngine:
         try:
             with self.log_path.open("wb") as log:
                 self._process = subprocess.Popen(
-                    ["sh", "-c", f"exec 3<&0 0</dev/null; {_GUARD}", "eldr-engine", *command],
+                    ["sh", "-c", _GUARD, "eldr-engine", *command],
                     env=self._environment(),
-                    stdin=end,  # moved to 3 by the shell, some of which know descriptors of one digit only
+                    stdin=end,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
