@@ -11,6 +11,7 @@ import numpy as np
 from eldr.bench.compare import Pool, run_policy, sustained_rate
 from eldr.bench.load import GREEDY, Planned, drive_closed, plan_poisson, raise_on_errors
 from eldr.bench.local import MODEL_NAME, LocalPool, check_memory, local_pool
+from eldr.bench.plots import pyplot
 from eldr.bench.progress import Advance, Stages
 from eldr.bench.results import PolicyRun
 from eldr.bench.settings import Settings
@@ -58,6 +59,7 @@ def run_experiment(settings: Settings, stages: Stages) -> Experiment:
     """Measure. Raises EldrError for whatever goes wrong; no process outlives the call."""
     workload = load_workload(settings.prompts, settings.requests, settings.seed)
     check_memory(settings)
+    pyplot()  # rather now than after minutes of measuring
     with ExitStack() as stack:
         with stages.stage(
             f"start vLLM: 1 prefill and {settings.decode} decode workers, and one without ELDR"
@@ -78,7 +80,8 @@ async def _measure(settings: Settings, workload: Workload, engines: LocalPool, s
     with stages.stage("fit the profile"):
         half = len(workload.calibration)
         calibrated, served = counts.rows(slice(half)), counts.rows(slice(half, None))
-        calibrated.save(settings.calibration)
+        calibrated.save(settings.out / "calibration.npz")
+        served.save(settings.out / "served.npz")
         profile, _ = fit_profile(calibrated, settings.decode, seed=settings.seed)
         profile.save(settings.profile)
     pool = engines.pool(settings)
@@ -99,7 +102,7 @@ async def _reference(
 
 async def _counts(settings: Settings, prompts: list[Prompt], url: str, advance: Advance) -> CalibrationSet:
     """Counts of every prompt, in order, decoded as they will be served."""
-    path = settings.calibration.with_suffix(".journal")
+    path = settings.out / "calibration.journal"
     path.unlink(missing_ok=True)
     target = Target(url, MODEL_NAME, settings.max_tokens, CONCURRENCY, sampling=GREEDY)
     with Journal(path, Header(MODEL_NAME, Trace.name, settings.max_tokens)) as journal:

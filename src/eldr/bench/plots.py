@@ -32,7 +32,7 @@ DPI = 150
 
 def plot_all(runs: Sequence[PolicyRun], space: SignatureMap, folder: Path) -> list[Path]:
     """Write every plot into the folder and return the files. ConfigError where matplotlib is missing."""
-    plt = _pyplot()
+    plt = pyplot()
     table = rows(runs)
     makers: dict[str, Callable[[], Any]] = {
         "active_experts.png": lambda: active_over_time(plt, runs),
@@ -174,7 +174,8 @@ def _tidy(axes: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """matplotlib.pyplot, drawing to files. ConfigError where matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:

@@ -41,7 +41,3 @@ class Settings:
     @property
     def profile(self) -> Path:
         return self.out / "profile.safetensors"
-
-    @property
-    def calibration(self) -> Path:
-        return self.out / "calibration.npz"
