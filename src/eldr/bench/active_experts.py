@@ -16,7 +16,7 @@ NAME = "active_experts_k4"
     "--out", required=True, type=click.Path(path_type=Path), help="Folder for the JSON file and the plot."
 )
 @click.option(
-    "--work", default=Path("build/bench") / NAME, type=click.Path(path_type=Path), help="Everything else."
+    "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
 )
 def main(out: Path, work: Path) -> None:
     """Measure and write active_experts_k4.json and .png."""

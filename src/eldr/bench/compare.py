@@ -41,7 +41,6 @@ async def run_policy(
     pool: Pool, policy: str, plan: Sequence[Planned], repeat: int = 0, progress: Progress = lambda: None
 ) -> PolicyRun:
     """Drive the plan through a router of its own with this policy. UpstreamError if a request failed."""
-    await _reset_prefix_caches(pool)
     with pool.router(policy) as router:
         async with aiohttp.ClientSession() as session:
             before = await scrape_all(session, pool.decode)
@@ -69,13 +68,3 @@ async def sustained_rate(
     finished = sorted(reply.record.finish_s for reply in replies)
     full = len(finished) - in_flight  # the last ones finish with fewer and fewer beside them
     return full / finished[full - 1] if full > 0 else len(finished) / finished[-1]
-
-
-async def _reset_prefix_caches(pool: Pool) -> None:
-    """Every policy starts without cached prefixes. Engines that do not offer it (no developer mode) answer
-    404.
-    """
-    async with aiohttp.ClientSession() as session:
-        for url in (*pool.prefill.values(), *pool.decode.values()):
-            async with session.post(f"{url}/reset_prefix_cache"):
-                pass

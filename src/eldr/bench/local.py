@@ -15,9 +15,8 @@ from eldr.errors import EngineError
 
 MODEL_NAME = "eldr-embedded"
 
-RESETTABLE = {"VLLM_SERVER_DEV_MODE": "1"}
-"""Lets a comparison empty the prefix caches between policies (POST /reset_prefix_cache)."""
-
+SAME_FOR_ALL = ("--no-enable-prefix-caching",)
+"""Every policy serves the same prompts, and a later one must not find them prefilled."""
 
 ENGINE_BYTES = 950 << 20
 """Memory of an engine without its weights, most of it PyTorch and vLLM themselves."""
@@ -67,7 +66,7 @@ def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -
             connector=connector,
             dtype=settings.dtype,
             served_name=MODEL_NAME,
-            extra_env=RESETTABLE,
+            extra_args=SAME_FOR_ALL,
             options={"step_log": str(log)} if connector == "eldr" else {},
         )
     )

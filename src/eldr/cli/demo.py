@@ -44,7 +44,7 @@ WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores
 @click.option("--model", type=FOLDER, help="Folder of another MoE model that vLLM serves.")
 @click.option("--prompts", type=click.Path(exists=True, path_type=Path), help="Prompt file or folder.")
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(["float32", "bfloat16"]))
-@click.option("--out", default=Path("demo-report"), show_default=True, type=click.Path(path_type=Path))
+@click.option("--out", default=Path("report"), show_default=True, type=click.Path(path_type=Path))
 @click.option("--seed", default=0, show_default=True, type=int)
 def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options: Any) -> None:
     """Compare policies on real vLLM engines on this machine.
