@@ -138,13 +138,7 @@ async def test_what_plain_vllm_refuses_is_refused_in_the_same_words(
 )
 async def test_other_mistakes_are_a_400_too(pair: Engines, wrong: dict[str, Any]) -> None:
     async with router(pair) as (url, http):
-        body = {
-            "model": pair["plain"].model_name,
-            "prompt": "x",
-            "min_tokens": 9,
-            "max_tokens": 2,
-            "stream": True,
-        }
+        body = {"model": pair["plain"].model_name, "prompt": "x", "stream": True, **wrong}
         assert (await post(http, url + COMPLETIONS, body))[0] == 400
         await settled(http, url, pair)
 
@@ -173,7 +167,7 @@ async def test_eight_at_once_are_right_and_split_over_both_workers(pair: Engines
         same = [text == right for (text, _), right in zip(got, expected, strict=True)]
         assert sum(same) >= 15, "bf16: a tie in a batch of another size may fall the other way"
         workers = [worker for _, worker in got]
-        assert 6 <= workers.count("decode") <= 10
+        assert set(workers) == set(DECODE)
         await settled(http, url, pair)
 
 
