@@ -50,7 +50,7 @@ def tight(model: Path, logs: Path) -> Iterator[LocalEngine]:
 
 @pytest.fixture(scope="session")
 def pair(model: Path, logs: Path) -> Iterator[dict[str, LocalEngine]]:
-    """bf16: a prefill worker, a decode worker with the plug-in, one with the stock connector, and plain vLLM."""
+    """bf16: a prefill worker, decode workers with the plug-in and with the stock connector, and plain vLLM."""
     prefill = EngineSpec(model=model, log_dir=logs, name="prefill", role="kv_producer")
     specs = [
         prefill,

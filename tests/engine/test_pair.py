@@ -17,7 +17,7 @@ pytestmark = pytest.mark.engine
 Engines = dict[str, LocalEngine]
 
 BF16_MISMATCH = 0.01
-"""Bound on assignments that differ from Hugging Face's in bf16: ties at the k-th place that rounding decides."""
+"""Bound on assignments that differ from Hugging Face's in bf16: rounding decides ties at the k-th place."""
 
 
 @pytest.mark.parametrize("decoder", ["decode", "stock"])

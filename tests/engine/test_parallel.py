@@ -1,0 +1,77 @@
+"""Tensor parallelism over processes (so everything that travels is pickled), and life as a MultiConnector's
+child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from eldr.bench.engine import EngineSpec, LocalEngine
+from eldr.capture.tracing import decode_ids
+from eldr.wire import decode_counts
+from engine import reference
+from engine.client import PREFILL_LEG, complete, complete_all, metrics, random_prompts
+
+pytestmark = pytest.mark.engine
+
+MULTI = {
+    "kv_connector": "MultiConnector",
+    "kv_role": "kv_both",
+    "kv_buffer_device": "cpu",
+    "kv_connector_extra_config": {
+        "connectors": [
+            {
+                "kv_connector": "EldrConnector",
+                "kv_role": "kv_both",
+                "kv_buffer_device": "cpu",
+                "kv_connector_extra_config": {"eldr": {"inner": "NixlConnector"}},
+            }
+        ]
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(model: Path, logs: Path) -> Iterator[LocalEngine]:
+    spec = EngineSpec(
+        model=model, log_dir=logs, name="tp2", dtype="float32", tensor_parallel_size=2, executor="mp"
+    )
+    with LocalEngine(spec) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def child(model: Path, logs: Path) -> Iterator[LocalEngine]:
+    spec = EngineSpec(model=model, log_dir=logs, name="multi", dtype="float32", kv_transfer_config=MULTI)
+    with LocalEngine(spec) as engine:
+        yield engine
+
+
+def check(engine: LocalEngine, model: Path, seed: int) -> None:
+    prompts = random_prompts(seed, [20, 64, 150, 300])
+    ask = {"kv_transfer_params": {"eldr": {"trace": "ids"}}}
+    for prompt, answer in zip(prompts, complete_all(engine, prompts, 4, max_tokens=6, **ask), strict=True):
+        assert answer.params is not None
+        expected = reference.choices(model, prompt + answer.token_ids[:-1], torch.float32)
+        counts = decode_counts(answer.params["eldr"])
+        assert counts.covered == len(prompt)
+        in_prompt = reference.count(expected.ids[: len(prompt)], counts.counts.shape[1])
+        allowed = 0.01 * in_prompt.sum() if expected.tied else 0
+        assert reference.mismatches(counts.counts, in_prompt) <= allowed
+        assert decode_ids(answer.params["eldr_decode_ids"]).shape[0] == 5
+    leg = complete(engine, prompts[0], 1, kv_transfer_params=PREFILL_LEG)
+    assert leg.params is not None
+    assert {"do_remote_prefill", "eldr"} <= set(leg.params)
+    assert metrics(engine)["eldr_active_experts_count"] > 0
+
+
+def test_two_tensor_parallel_ranks(two_ranks: LocalEngine, model: Path) -> None:
+    check(two_ranks, model, 50)
+
+
+def test_child_of_a_multi_connector(child: LocalEngine, model: Path) -> None:
+    check(child, model, 51)
