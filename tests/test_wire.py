@@ -108,7 +108,6 @@ def packed(data: bytes) -> str:
         ("counts", packed(b"\0" * 25)),
         ("counts", packed(b"\xff" * 24)),
         ("counts", packed(b"\0" * 24)[:-8]),
-        ("counts", base64.b64encode(zlib.compress(b"\0" * 24) + b"more").decode()),
         ("counts", "A" * 100_000),
     ],
 )
@@ -128,6 +127,19 @@ def test_a_missing_field_is_named(payload: dict[str, Any], missing: str) -> None
 def test_sum_must_be_covered_times_layers_times_top_k(payload: dict[str, Any]) -> None:
     with pytest.raises(PayloadError, match=r"sum of 120, expected 114 \(covered x layers x top_k\)"):
         decode_counts(payload | {"covered": 19})
+
+
+def test_a_token_cannot_pick_an_expert_twice(payload: dict[str, Any]) -> None:
+    counts = np.zeros((3, 8), np.uint8)
+    counts[:, 0] = 40
+    with pytest.raises(PayloadError, match="a count of 40, expected at most 20"):
+        decode_counts(payload | {"counts": packed(counts.tobytes())})
+
+
+def test_nothing_may_follow_the_array(payload: dict[str, Any]) -> None:
+    longer = base64.b64encode(base64.b64decode(payload["counts"]) + b"more").decode()
+    with pytest.raises(PayloadError, match="longer stream, expected exactly 24 bytes"):
+        decode_counts(payload | {"counts": longer})
 
 
 def test_a_zip_bomb_is_not_inflated(payload: dict[str, Any]) -> None:

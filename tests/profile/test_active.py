@@ -44,6 +44,13 @@ def test_grouping_by_domain_activates_fewer() -> None:
     assert (by_domain[3].mixed, by_domain[3].by_cluster) == (None, None)
 
 
+def test_a_batch_holds_a_request_once() -> None:
+    rates = np.random.default_rng(0).random((8, 2, 6), dtype=np.float32)
+    figure = compare_grouping(rates, np.zeros(8, np.int64), (8,))[0]
+    assert figure.mixed == pytest.approx(expected_active(rates))
+    assert figure.by_cluster == pytest.approx(expected_active(rates))
+
+
 def test_requests_without_a_cluster_count_as_mixed_only() -> None:
     rates = np.full((6, 1, 4), 0.5, np.float32)
     rates[4:] = 0
