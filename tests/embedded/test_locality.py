@@ -31,13 +31,27 @@ def test_active_experts_counts_distinct_ones() -> None:
     assert locality.active_experts(active, [np.array([0, 1, 2])]) == 5
 
 
-def test_domain_batches_stay_in_a_domain_and_mixed_ones_do_not() -> None:
+def test_grouped_batches_keep_to_a_label_and_mixed_ones_do_not() -> None:
     _, labels = domain_requests()
-    same = locality.domain_batches(labels, 5, 8, RNG)
-    assert all(len(set(labels[batch])) == 1 for batch in same)
-    assert {labels[batch[0]] for batch in same} == {"a", "b"}
+    grouped = locality.grouped_batches(labels, 5, 8, RNG)
+    assert all(len(set(labels[batch])) == 1 and len(set(batch)) == 5 for batch in grouped)
+    assert {labels[batch[0]] for batch in grouped} == {"a", "b"}
     mixed = locality.mixed_batches(labels, 12, 4, RNG)
     assert all(len(set(labels[batch])) == 2 and len(set(batch)) == 12 for batch in mixed)
+
+
+def test_groups_are_drawn_by_size_and_small_ones_left_out() -> None:
+    labels = np.array(["big"] * 60 + ["middle"] * 20 + ["small"] * 3)
+    drawn = [labels[batch[0]] for batch in locality.grouped_batches(labels, 4, 400, RNG)]
+    assert drawn.count("big") == pytest.approx(300, abs=40)
+    assert "small" not in drawn
+
+
+def test_clusters_of_half_the_requests_find_the_domains_of_the_other() -> None:
+    choices, labels = domain_requests(20)
+    known = np.arange(40) % 2 == 0
+    clusters = locality.cluster_labels(locality.counts_of(choices, 8), known, 2)
+    assert len(set(zip(clusters, labels, strict=True))) == 2
 
 
 def test_correlation_is_high_within_stable_domains_and_absent_without() -> None:
@@ -52,18 +66,6 @@ def test_correlation_is_high_within_stable_domains_and_absent_without() -> None:
         locality.counts_of(prefill, 8), locality.counts_of(decode[RNG.permutation(20)], 8), labels
     )
     assert shuffled["by_request"] < 0.5
-
-
-def test_overlap_of_decode() -> None:
-    counts = np.array([[[4.0, 4.0, 0.0]], [[2.0, 2.0, 0.0]], [[0.0, 2.0, 2.0]]])
-    overlap = locality.decode_overlap(counts)
-    assert overlap.tolist() == [[1.0, 1.0, 0.5], [1.0, 1.0, 0.5], [0.5, 0.5, 1.0]]
-
-
-def test_idf_removes_experts_that_all_use() -> None:
-    counts = np.array([[[3.0, 1.0, 0.0]], [[3.0, 0.0, 2.0]]])
-    assert locality.transformed(counts)["idf"][:, 0, 0].tolist() == [0.0, 0.0]
-    assert (locality.transformed(counts)["idf"][:, 0, 1:].sum(1) > 0).all()
 
 
 def test_rho_sees_the_domains() -> None:

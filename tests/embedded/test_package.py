@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eldr.embedded import model_path, prompts_path
+from eldr.embedded.card import card
 
 DOMAINS = ("code", "math", "medicine", "law", "en", "zh", "ru", "fr", "es", "de")
 
@@ -56,9 +57,23 @@ def test_prompt_lengths() -> None:
 def test_tokenizer_round_trip(text: str) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer.from_file(str(model_path() / "tokenizer.json"))
-    encoding = tokenizer.encode(text)
-    assert tokenizer.decode(encoding.ids) == text
-    assert sum(token.strip("Ġ").isdigit() for token in encoding.tokens) == sum(c.isdigit() for c in text)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_every_digit_is_a_token() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(model_path() / "tokenizer.json"))
+    assert tokenizer.encode("12345").tokens == list("12345")
+
+
+def test_card_is_written_from_the_measurement_beside_it() -> None:
+    training, measured = (
+        json.loads((model_path() / f"{name}.json").read_text()) for name in ("training", "measured")
+    )
+    assert (model_path() / "README.md").read_text() == card(training, measured)
+    assert measured["correlation"]["pooled"] > 0.9
+    assert all(row["change"] < -0.2 for row in measured["active_experts"]["all"])
+    assert measured["unused_experts"] <= 2
 
 
 def test_import_needs_no_torch(tmp_path: Path) -> None:

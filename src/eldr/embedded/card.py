@@ -58,6 +58,7 @@ def card(training: dict[str, Any], measured: dict[str, Any]) -> str:
         _training(training, measured),
         _active(measured),
         _CAVEAT,
+        _clusters(measured),
         _correlation(measured),
         _rho(measured),
     )
@@ -94,7 +95,21 @@ def _active(measured: dict[str, Any]) -> str:
 
 
 def _change(row: dict[str, float]) -> str:
-    return f"{row['mixed']:.1f} -> {row['same_domain']:.1f} ({row['change']:+.1%})"
+    return f"{row['mixed']:.1f} -> {row['grouped']:.1f} ({row['change']:+.1%})"
+
+
+def _clusters(measured: dict[str, Any]) -> str:
+    tables = measured["clusters"]
+    sizes = [row["batch"] for row in next(iter(tables.values()))]
+    lines = [
+        "## Active experts: batches of one cluster",
+        "Clusters fitted to the prefill signatures of one half of the requests, batches drawn from the other "
+        "half: what routing by cluster can give when load is no concern.\n",
+        "| clusters | " + " | ".join(f"batch {size}" for size in sizes) + " |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    lines += [f"| {k} | " + " | ".join(map(_change, rows)) + " |" for k, rows in tables.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _correlation(measured: dict[str, Any]) -> str:
@@ -118,9 +133,8 @@ def _rho(measured: dict[str, Any]) -> str:
     for key, name in names.items():
         values = (measured["rho"][group][key] for group in ("all", "tasks", "languages"))
         lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
-    lines.append(
-        "\nMost requests touch most of 64 experts, so weights by document frequency have little to go by."
-    )
+    touched = f"A prefill touches {measured['touched']:.0%} of a layer's experts on average"
+    lines.append(f"\n{touched}: the more it touches, the less document frequency has to go by.")
     return "\n".join(lines) + "\n"
 
 

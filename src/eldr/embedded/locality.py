@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
+
+from eldr.profile.kmeans import BalancedKMeans
+from eldr.signature import TRANSFORMATIONS, SignatureTransform
+from eldr.signature.quality import rho
 
 Counts = NDArray[np.float64]
 Labels = NDArray[np.str_]
@@ -33,18 +36,29 @@ def active_experts(active: NDArray[np.bool_], batches: Sequence[NDArray[np.int64
 
 
 def mixed_batches(
-    labels: Labels, size: int, number: int, rng: np.random.Generator
+    labels: NDArray[np.generic], size: int, number: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Batches drawn from all requests."""
     return [rng.choice(len(labels), size, replace=False) for _ in range(number)]
 
 
-def domain_batches(
-    labels: Labels, size: int, number: int, rng: np.random.Generator
+def grouped_batches(
+    labels: NDArray[np.generic], size: int, number: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """Batches of one domain each, the domains in turn."""
-    members = [np.flatnonzero(labels == domain) for domain in np.unique(labels)]
-    return [rng.choice(members[i % len(members)], size, replace=False) for i in range(number)]
+    """Batches of one label each, labels drawn by how many requests have them (at least `size`)."""
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    large = [group for group in groups if len(group) >= size]
+    share = np.array([len(group) for group in large]) / sum(map(len, large))
+    drawn = rng.choice(len(large), number, p=share)
+    return [rng.choice(large[index], size, replace=False) for index in drawn]
+
+
+def cluster_labels(prefill: Counts, known: NDArray[np.bool_], clusters: int) -> NDArray[np.int64]:
+    """Clusters fitted to the signatures of the `known` requests; every request gets its most similar one."""
+    signatures = SignatureTransform("counts").fit(prefill[known]).transform_many(prefill)
+    fitted = BalancedKMeans(clusters).fit(signatures[known])
+    labels: NDArray[np.int64] = (signatures @ fitted.centroids_.T).argmax(1)
+    return labels
 
 
 def prefill_decode_correlation(prefill: Counts, decode: Counts, labels: Labels) -> dict[str, object]:
@@ -65,32 +79,12 @@ def prefill_decode_correlation(prefill: Counts, decode: Counts, labels: Labels) 
     }
 
 
-def signature_quality(prefill: Counts, decode: Counts) -> dict[str, float]:
-    """rho of the paper's section on quality, by transformation of the counts: raw, 1 + log, log-IDF.
-
-    Spearman rank correlation over all pairs of requests between the cosine of their prefill signatures and
-    the overlap of their decode activation (shared share of the assignments, mean over layers).
-    """
-    pairs = np.triu_indices(len(prefill), 1)
-    overlap = decode_overlap(decode)[pairs]
+def signature_quality(prefill: Counts, decode: Counts) -> dict[str, float | None]:
+    """The paper's rho for each transformation of the counts that ELDR has."""
     return {
-        name: float(spearmanr(_cosine(signatures)[pairs], overlap).statistic)
-        for name, signatures in transformed(prefill).items()
+        name: rho(SignatureTransform(name).fit(prefill).transform_many(prefill), decode)
+        for name in TRANSFORMATIONS.names()
     }
-
-
-def transformed(counts: Counts) -> dict[str, Counts]:
-    """The counts under each transformation, same shape."""
-    used_by = (counts > 0).sum(0)
-    idf = np.log((len(counts) + 1) / (used_by + 1))
-    return {"counts": counts, "log": np.log1p(counts), "idf": counts * idf}
-
-
-def decode_overlap(decode: Counts) -> Counts:
-    """[requests, requests]: the smaller frequency of the two, summed over experts, mean over layers."""
-    frequencies = _frequencies(decode)
-    rows = [np.minimum(row, frequencies).sum(-1).mean(-1) for row in frequencies]
-    return np.stack(rows)
 
 
 def _frequencies(counts: Counts) -> Counts:
@@ -106,10 +100,3 @@ def _centred(rows: Counts) -> Counts:
 
 def _pearson(x: Counts, y: Counts) -> float:
     return float(np.corrcoef(x.ravel(), y.ravel())[0, 1])
-
-
-def _cosine(signatures: Counts) -> Counts:
-    flat = signatures.reshape(len(signatures), -1)
-    unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-    cosine: Counts = unit @ unit.T
-    return cosine

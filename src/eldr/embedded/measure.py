@@ -4,7 +4,7 @@ Prompts are held-out text (split "val"). Everything that the card says is in `me
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ REQUESTS = 80  # a domain
 PREFILL_TOKENS = (64, 80, 96, 112, 128)
 NEW_TOKENS = 64
 BATCHES = (8, 16, 32, 64)
+CLUSTERS = (2, 3, 4, 8)  # decode workers
+CLUSTER_BATCHES = (8, 16)
 DRAWS = 300  # batches drawn for each figure
 LOSS_WINDOW = 256
 LOSS_WINDOWS = 64  # a domain
@@ -77,38 +79,50 @@ def run_requests(
     return np.concatenate(prefill), np.concatenate(decode), np.array(labels)
 
 
-def active_table(active: NDArray[np.bool_], labels: locality.Labels) -> list[dict[str, Any]]:
-    """Active experts of mixed and of same-domain batches, for every batch size; `change` is relative."""
+def active_table(
+    active: NDArray[np.bool_], labels: NDArray[np.generic], sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Active experts of mixed batches and of batches of one label, by batch size; `change` is relative."""
     rng = np.random.default_rng(0)
-
-    def mean(draw: Callable[..., list[NDArray[np.int64]]], size: int) -> float:
-        return locality.active_experts(active, draw(labels, size, DRAWS, rng))
-
     rows = []
-    for size in BATCHES:
-        mixed, same = mean(locality.mixed_batches, size), mean(locality.domain_batches, size)
-        rows.append({"batch": size, "mixed": mixed, "same_domain": same, "change": same / mixed - 1})
+    for size in sizes:
+        mixed, grouped = (
+            locality.active_experts(active, draw(labels, size, DRAWS, rng))
+            for draw in (locality.mixed_batches, locality.grouped_batches)
+        )
+        rows.append({"batch": size, "mixed": mixed, "grouped": grouped, "change": grouped / mixed - 1})
     return rows
+
+
+def cluster_tables(prefill: locality.Counts, active: NDArray[np.bool_]) -> dict[str, list[dict[str, Any]]]:
+    """Batches grouped by cluster: clusters from one half of the requests, batches of the other."""
+    known = np.arange(len(prefill)) % 2 == 0
+    labels = {str(k): locality.cluster_labels(prefill, known, k)[~known] for k in CLUSTERS}
+    return {k: active_table(active[~known], of_k, CLUSTER_BATCHES) for k, of_k in labels.items()}
 
 
 def measure(network: Network, prompts: dict[str, NDArray[np.int64]]) -> dict[str, Any]:
     """All figures of the card that come from running requests."""
     prefill, choices, labels = run_requests(network, prompts)
-    num_experts = network.shape.num_experts
-    active, decode = locality.one_hot(choices, num_experts), locality.counts_of(choices, num_experts)
+    experts = network.shape.num_experts
+    active, decode = locality.one_hot(choices, experts), locality.counts_of(choices, experts)
     groups = {"all": text.DOMAINS, "tasks": text.TASKS, "languages": text.LANGUAGES}
     members = {name: np.isin(labels, domains) for name, domains in groups.items()}
-    load = prefill.sum(0) / prefill.sum((0, 2))[0]
+    load = prefill.sum(0) / prefill.sum((0, 2))[0] * experts
     return {
         "requests": len(labels),
         "prefill_tokens": [min(PREFILL_TOKENS), max(PREFILL_TOKENS)],
         "decode_tokens": NEW_TOKENS,
-        "active_experts": {name: active_table(active[rows], labels[rows]) for name, rows in members.items()},
+        "active_experts": {
+            name: active_table(active[of], labels[of], BATCHES) for name, of in members.items()
+        },
+        "clusters": cluster_tables(prefill, active),
         "correlation": locality.prefill_decode_correlation(prefill, decode, labels),
-        "rho": {n: locality.signature_quality(prefill[rows], decode[rows]) for n, rows in members.items()},
-        "largest_load": float(load.max() * num_experts),
+        "rho": {name: locality.signature_quality(prefill[of], decode[of]) for name, of in members.items()},
+        "touched": float((prefill > 0).mean()),
+        "largest_load": float(load.max()),
         "experts": load.size,
-        "unused_experts": int((load * num_experts < 0.01).sum()),
+        "unused_experts": int((load < 0.01).sum()),
     }
 
 
