@@ -1,11 +1,15 @@
 """The router's own paths, and what it refuses by itself."""
 
+import asyncio
+import gzip
 import json
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eldr import __version__
+from eldr.metrics.records import read_records
 from support.stack import COMPLETIONS, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 3}
@@ -49,12 +53,52 @@ async def test_a_get_of_completions_is_a_405() -> None:
         assert (reply.status, reply.json["error"]["type"]) == (405, "invalid_request_error")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe"])
-async def test_a_body_that_is_no_json_object_reaches_no_engine(data: bytes) -> None:
-    async with stack() as s, s.http.post(s.url + COMPLETIONS, data=data) as answer:
+@pytest.mark.parametrize(
+    ("data", "headers"),
+    [
+        (b"", {}),
+        (b"{", {}),
+        (b"[]", {}),
+        (b"\xff\xfe", {}),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", {}),
+        (b"not gzip", {"Content-Encoding": "gzip"}),
+    ],
+)
+async def test_a_body_that_is_no_json_object_reaches_no_engine(data: bytes, headers: dict[str, str]) -> None:
+    async with stack() as s, s.http.post(s.url + COMPLETIONS, data=data, headers=headers) as answer:
         assert answer.status == 400
         assert json.loads(await answer.read())["error"]["type"] == "invalid_request_error"
         assert not s.prefill[0].received
+
+
+async def test_a_compressed_body_is_read() -> None:
+    async with stack() as s:
+        data, headers = gzip.compress(json.dumps(PROMPT).encode()), {"Content-Encoding": "gzip"}
+        async with s.http.post(s.url + COMPLETIONS, data=data, headers=headers) as answer:
+            assert answer.status == 200
+        assert s.prefill[0].received[0].body["prompt"] == "hello world"
+        assert "Content-Encoding" not in s.prefill[0].received[0].headers
+
+
+async def test_headers_that_are_no_text_fail_nothing(tmp_path: Path) -> None:
+    async with stack(records=str(tmp_path / "records.jsonl")) as s:
+        body = json.dumps(PROMPT).encode()
+        head = (
+            f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        )
+        odd = b"X-Request-Id: \xff\xfe\r\nx-eldr-label: \xff\xfe\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(s.url.rpartition(":")[2]))
+        writer.write(head.encode() + odd + body)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+    (record,) = read_records(tmp_path / "records.jsonl")
+    assert record.label == "??"
+    assert len(record.request_id) == 32
+
+
+async def test_a_full_disk_fails_no_request() -> None:
+    async with stack(records="/dev/full") as s:
+        assert (await s.post(**PROMPT)).status == 200
 
 
 async def test_a_body_over_the_limit_is_a_413() -> None:

@@ -28,7 +28,7 @@ class Call:
         self.clock = clock
         self.request_id = headers.client_request_id(request)
         self.engine_id = headers.new_id()
-        self.label = request.headers.get(label_header)
+        self.label = _text(request.headers.get(label_header))
         self.body: Body = {}
         self.started_at, self.arrival_s = time.time(), clock.now_s()
         self.prefill_done_s: float | None = None
@@ -84,7 +84,7 @@ class Call:
 
     def ended(self, outcome: Outcome, status: int | None, error: str | None) -> None:
         """Note an end other than a whole answer of status 200."""
-        self.outcome, self.status, self.error = outcome, status, error
+        self.outcome, self.status, self.error = outcome, status, _text(error)
 
     def record(self) -> RequestRecord:
         """The request's record, as of now."""
@@ -111,6 +111,11 @@ class Call:
             error=self.error,
             **({} if self.decision is None else _explained(self.decision)),
         )
+
+
+def _text(value: str | None) -> str | None:
+    """A string that can be written as UTF-8: header bytes that are none arrive as lone surrogates."""
+    return value and value.encode(errors="replace").decode()
 
 
 def _explained(decision: Decision) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
-from eldr.proxy.fields import Body, decoded, given
+from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 _DATA = re.compile(rb"data: ?")
@@ -114,5 +114,5 @@ def with_cached_tokens(body: Body, cached_tokens: int | None) -> Body:
 def _object(data: bytes) -> Body | None:
     try:
         return msgspec.json.decode(data, type=Body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return None

@@ -7,6 +7,9 @@ agree, or a request with "n": "2" would be handed off as if it were one sequence
 import msgspec
 from msgspec import Raw
 
+JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding can raise: malformed text, bytes that are no text, nesting without end."""
+
 Body = dict[str, Raw]
 """A JSON object whose values have not been parsed."""
 
@@ -20,7 +23,7 @@ def decoded(raw: Raw) -> object:
     """The value; None also for one that cannot be parsed, which the engine will refuse."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return None
 
 

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from eldr.config import WorkerConfig
 from eldr.errors import NoWorkerError
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
 from eldr.pool import Worker, WorkerPool
-from eldr.types import Decision, RoutingRequest
+from eldr.types import Decision, PoolView, RoutingRequest
 
 NOBODY: Set[str] = frozenset()
 
@@ -37,10 +38,10 @@ class Fleet:
         Raises NoWorkerError when none is available.
         """
         view = self.pool.view()
-        allowed = view.available & ~np.isin(view.worker_ids, list(refused))
+        allowed = _without(view, view.available, refused)
         if not allowed.any():
             raise NoWorkerError(self._nobody())
-        preferred = allowed & ~np.isin(view.worker_ids, list(avoided))
+        preferred = _without(view, allowed, avoided)
         return self.policy.select(request, replace(view, available=preferred if preferred.any() else allowed))
 
     def require_worker(self) -> None:
@@ -75,3 +76,7 @@ class Fleet:
         up = self._metrics.worker_up.labels(self.role, worker_id)
         up.set_function(lambda: float(self.pool.available(worker_id)))
         self._metrics.worker_requests.labels(self.role, worker_id)
+
+
+def _without(view: PoolView, workers: npt.NDArray[np.bool_], left_out: Set[str]) -> npt.NDArray[np.bool_]:
+    return workers & ~np.isin(view.worker_ids, list(left_out)) if left_out else workers

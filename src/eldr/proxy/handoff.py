@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from eldr.errors import UpstreamError
-from eldr.proxy.fields import Body, decoded, given, integer, truth
+from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given, integer, truth
 
 ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
 """Fields that steer an engine's transfers: they name hosts and memory, so a client must not set them."""
@@ -50,7 +50,7 @@ def parse(data: bytes) -> Body:
     """The client's body without what only the router may say to an engine. Raises BadRequestError."""
     try:
         body = msgspec.json.decode(data, type=Body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except JSON_ERRORS as error:
         raise BadRequestError(f"the body is not a JSON object: {error}") from None
     for field in ENGINE_ONLY:
         body.pop(field, None)
@@ -136,7 +136,7 @@ def read_prefill(data: bytes) -> PrefillAnswer:
     """Read a prefill worker's answer of status 200. Raises UpstreamError when it is not a JSON object."""
     try:
         answer = msgspec.json.decode(data, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except JSON_ERRORS as error:
         raise UpstreamError(f"the prefill worker's answer cannot be read: {error}") from None
     params = dict(answer.kv_transfer_params or {})
     counts = params.pop("eldr", None)
@@ -175,7 +175,7 @@ def _prompts(body: Body) -> int:
 def _without_engine_fields(raw: Raw) -> Raw:
     try:
         fields = msgspec.json.decode(raw, type=Body)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return raw  # not an object: the engine refuses it
     return Raw(msgspec.json.encode({key: value for key, value in fields.items() if key not in ENGINE_ONLY}))
 

@@ -8,6 +8,7 @@ import msgspec
 
 from eldr.errors import ConfigError, ProfileError, UpstreamError
 from eldr.pool import Worker
+from eldr.proxy.fields import JSON_ERRORS
 from eldr.proxy.upstream import Upstream
 
 PATH = "/v1/models"
@@ -26,7 +27,7 @@ async def served_models(
         return None
     try:
         return msgspec.json.decode(body, type=_Models).data
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return None
 
 

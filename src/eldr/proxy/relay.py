@@ -16,6 +16,7 @@ from eldr.proxy import handoff, headers
 from eldr.proxy.answers import error_event
 from eldr.proxy.call import Call
 from eldr.proxy.events import EventReader, read_answer
+from eldr.proxy.fields import JSON_ERRORS
 from eldr.proxy.upstream import BrokenOffError, read, read_chunk
 
 
@@ -123,6 +124,6 @@ def _status_of(error: bytes) -> int:
     """The status in an error event, 502 where it has none."""
     try:
         code = msgspec.json.decode(error)["error"]["code"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (*JSON_ERRORS, KeyError, TypeError):
         return 502
     return code if type(code) is int and 400 <= code <= 599 else 502

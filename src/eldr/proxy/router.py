@@ -68,6 +68,8 @@ class Router:
             return await self._route(call)
         except BadRequestError as error:
             return _failed(call, 400, str(error), "invalid_request_error")
+        except web.RequestPayloadError as error:
+            return _failed(call, 400, f"the body cannot be read: {error}", "invalid_request_error")
         except web.HTTPRequestEntityTooLarge:
             return _failed(call, 413, "the body is larger than the router takes", "invalid_request_error")
         except RefusalError as refusal:
@@ -154,8 +156,11 @@ class Router:
     def _finish(self, call: Call) -> None:
         record = call.record()
         self.metrics.finished(record)
-        if self._records is not None:
-            self._records.write(record)
+        try:
+            if self._records is not None:
+                self._records.write(record)
+        except OSError as error:  # a full disk must not fail requests
+            log.error("request %s has no record: %s", call.request_id, error)
 
 
 def _failed(
