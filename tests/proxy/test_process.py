@@ -14,7 +14,7 @@ import pytest
 
 from eldr.cli.serve import command
 from eldr.errors import EldrError
-from support.mock_engine import MockEngine, engines
+from support.mock_engine import Faults, MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, right_text
 
@@ -92,6 +92,30 @@ async def test_serve_routes_by_profile_streams_and_drains_on_sigterm(tmp_path: P
             await asyncio.wait_for(process.wait(), 10)
             assert process.returncode == 0
     assert (tmp_path / "r.jsonl").read_text().count("\n") == 1
+
+
+async def test_a_client_that_leaves_is_cancelled_at_once_under_uvloop_too() -> None:
+    port = free_port()
+    async with engines(2, {}) as made:
+        made[1].faults.chunk_delay_s = 0.05
+        async with serving(*workers(made), "--port", str(port), "--policy", "jsq") as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            for fault in ({"chunk_delay_s": 0.05}, {"hang": True}):
+                made[1].faults = Faults(**fault)
+                async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(0.3)) as http:
+                    with pytest.raises(TimeoutError):
+                        async with http.post(
+                            f"http://127.0.0.1:{port}{COMPLETIONS}",
+                            json={**PROMPT, "max_tokens": 400, "stream": "hang" not in fault},
+                        ) as answer:
+                            await answer.read()
+                async with asyncio.timeout(1):
+                    while made[1].running:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+            assert made[1].cancelled == 2
+            process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 5)
+            assert process.returncode == 0
 
 
 async def test_a_drain_has_an_end() -> None:

@@ -102,6 +102,15 @@ async def test_counts_of_another_version() -> None:
         assert "version" in str(error)
 
 
+async def test_a_prefill_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eldr.proxy.startup.PROBE_TIMEOUT_S", 0.2)
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.hang = True
+        error = await refusal(prefill, decode, domain_profile())
+        assert "p0" in str(error)
+        assert "did not prefill one token within 0.2 s" in str(error)
+
+
 async def test_a_model_named_by_its_folder_is_the_same_model() -> None:
     async with two_and_one() as (prefill, decode):
         for engine in (prefill, *decode):

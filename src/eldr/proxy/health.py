@@ -40,7 +40,10 @@ class HealthChecker:
         """Check for ever."""
         while True:
             await asyncio.sleep(self._interval_s)
-            await self.check_all()
+            try:
+                await self.check_all()
+            except Exception:  # without checks, a worker that is down would stay out for ever
+                log.exception("the health checks failed; trying again")
 
     async def check_all(self) -> None:
         """Check every worker once, all at the same time."""

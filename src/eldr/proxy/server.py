@@ -71,7 +71,7 @@ async def running_app(
         )
         await wait_for_workers(checker, config.wait_s)
         if profile is not None:
-            await check_counts_come(prefill, upstream, signer, config.health_timeout_s)
+            await check_counts_come(prefill, upstream, signer)
         router = Router(
             prefill,
             decode,

@@ -6,7 +6,7 @@ import logging
 import msgspec
 from multidict import CIMultiDict
 
-from eldr.errors import ConfigError, NoWorkerError, PayloadError, ProfileError
+from eldr.errors import ConfigError, NoWorkerError, PayloadError, ProfileError, UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
@@ -18,6 +18,8 @@ from eldr.proxy.upstream import Upstream, read
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
+PROBE_TIMEOUT_S = 60.0
+"""An engine's first forward pass may take long."""
 
 
 async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
@@ -40,7 +42,7 @@ async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def check_counts_come(fleet: Fleet, upstream: Upstream, signer: Signer, timeout_s: float) -> None:
+async def check_counts_come(fleet: Fleet, upstream: Upstream, signer: Signer) -> None:
     """Ask each prefill worker that is up for the counts of a prompt of one token.
 
     Raises ConfigError when none come, ProfileError when they are of another model than the profile. A worker
@@ -48,15 +50,21 @@ async def check_counts_come(fleet: Fleet, upstream: Upstream, signer: Signer, ti
     """
     for worker in fleet.pool.workers:
         if fleet.pool.available(worker.id):
-            async with asyncio.timeout(timeout_s):
-                answer = await _probe(worker, upstream, timeout_s)
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    answer = await _probe(worker, upstream)
+            except TimeoutError:
+                raise UpstreamError(
+                    f"prefill worker {worker.id} ({worker.url}) did not prefill one token within "
+                    f"{PROBE_TIMEOUT_S:g} s; look at its log"
+                ) from None
             if answer is not None:
                 _check_answer(worker, answer, signer)
 
 
-async def _probe(worker: Worker, upstream: Upstream, timeout_s: float) -> PrefillAnswer | None:
+async def _probe(worker: Worker, upstream: Upstream) -> PrefillAnswer | None:
     """The answer to a prompt of one token, whose KV block is held until the engine's lease ends (30 s)."""
-    cards = await served_models(upstream, worker, timeout_s)
+    cards = await served_models(upstream, worker, PROBE_TIMEOUT_S)
     body = {"prompt": [1], "temperature": 0} | ({"model": cards[0]["id"]} if cards else {})
     headers = CIMultiDict({"Content-Type": "application/json"})
     leg = prefill_body(parse(msgspec.json.encode(body)))

@@ -33,7 +33,6 @@ class Upstream:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),  # cookies of one client must not reach the next
-            auto_decompress=False,
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=config.connect_timeout_s, sock_read=config.idle_timeout_s
             ),
