@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from eldr import embedded
 from eldr.bench.engine import EngineSpec, LocalEngine, running
 
 if importlib.util.find_spec("vllm") is None:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_[!l]*.py", "test_layouts.py"]  # test_launcher needs no vLLM
+else:
+    from tokenizers import Tokenizer
 
 KV_BLOCK_BYTES_FP32 = 4 * 2 * 2 * 32 * 32 * 4
 """Of the embedded model: layers x (K, V) x KV heads x head size x tokens a block x bytes."""
@@ -24,6 +27,15 @@ def model() -> Path:
     """The embedded model; ELDR_TEST_MODEL names another of the same shape."""
     given = os.environ.get("ELDR_TEST_MODEL")
     return Path(given) if given else embedded.model_path()
+
+
+@pytest.fixture(scope="session")
+def texts(model: Path) -> list[list[int]]:
+    """Token ids of the first prompts of every domain that the model was trained on."""
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    files = sorted(embedded.prompts_path().glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()[:6]]
+    return [tokenizer.encode(json.loads(line)["prompt"]).ids for line in lines]
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +62,7 @@ def tight(model: Path, logs: Path) -> Iterator[LocalEngine]:
 
 @pytest.fixture(scope="session")
 def pair(model: Path, logs: Path) -> Iterator[dict[str, LocalEngine]]:
-    """bf16: a prefill worker, decode workers with the plug-in and with the stock connector, and plain vLLM."""
+    """bf16: a prefill worker, decode workers with the plug-in and with the stock connector, plain vLLM."""
     prefill = EngineSpec(model=model, log_dir=logs, name="prefill", role="kv_producer")
     specs = [
         prefill,

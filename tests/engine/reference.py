@@ -18,7 +18,7 @@ TIE = 3e-6
 
 @dataclass(frozen=True)
 class Choices:
-    """Expert ids [n, L, k], each row sorted; tied: somewhere the last one chosen was no better than the next."""
+    """Expert ids [n, L, k], each row sorted; tied: somewhere the last one chosen equals the next."""
 
     ids: NDArray[np.int64]
     tied: bool

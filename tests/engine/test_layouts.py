@@ -1,6 +1,4 @@
-"""Other layouts of MoE models, random weights, fp32: dense layers between, a shared expert, hybrid
-attention.
-"""
+"""Other MoE layouts, random weights, fp32: dense layers between, a shared expert, hybrid attention."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ BF16_MISMATCH = 0.01
 
 
 @pytest.mark.parametrize("decoder", ["decode", "stock"])
-def test_text_is_that_of_plain_vllm(pair: Engines, decoder: str) -> None:
-    prompts = random_prompts(20, [33, 64, 100, 257, 300])
-    for prompt in prompts:
+def test_text_is_that_of_plain_vllm(pair: Engines, texts: list[list[int]], decoder: str) -> None:
+    for prompt in [*texts[::5], *random_prompts(20, [33, 64, 257])]:
         leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
         assert leg.params is not None
         assert leg.params["do_remote_prefill"] is True
@@ -33,11 +32,10 @@ def test_text_is_that_of_plain_vllm(pair: Engines, decoder: str) -> None:
         assert answer.token_ids == complete(pair["plain"], prompt, 24).token_ids
 
 
-def test_bf16_counts_differ_only_by_ties(pair: Engines, model: Path) -> None:
-    prompts = random_prompts(21, [90 + 7 * index for index in range(30)])
-    answers = complete_all(pair["prefill"], prompts, 8, kv_transfer_params={"eldr": {}})
+def test_bf16_counts_differ_only_by_ties(pair: Engines, model: Path, texts: list[list[int]]) -> None:
+    answers = complete_all(pair["prefill"], texts, 8, kv_transfer_params={"eldr": {}})
     wrong = total = 0
-    for prompt, answer in zip(prompts, answers, strict=True):
+    for prompt, answer in zip(texts, answers, strict=True):
         assert answer.params is not None
         counts = decode_counts(answer.params["eldr"]).counts
         expected = reference.choices(model, prompt, torch.bfloat16)

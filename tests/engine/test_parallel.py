@@ -1,6 +1,4 @@
-"""Tensor parallelism over processes (so everything that travels is pickled), and life as a MultiConnector's
-child.
-"""
+"""Tensor parallelism over processes (everything that travels is pickled), and as a MultiConnector's child."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ exec 3<&0
 engine=$!
 { cat <&3; kill -TERM $engine; n=0
   while kill -0 $engine && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
-  kill -KILL -- -$$; } >/dev/null 2>&1 &
+  kill -s KILL -- -$$; } >/dev/null 2>&1 &
 exec 3<&-
 wait $engine
 """

@@ -127,6 +127,11 @@ class CaptureMixin(KVConnectorBase_V1):  # type: ignore[misc]
         super().register_kv_caches(kv_caches)
         self._eldr_worker.bind()
 
+    def reset_capture_state(self) -> None:
+        """CUDA graphs have been captured."""
+        super().reset_capture_state()
+        self._eldr_worker.forget_dry_runs()
+
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """A step begins."""
         super().bind_connector_metadata(connector_metadata)

@@ -4,6 +4,7 @@ queued.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.forward_context import ForwardContext, get_forward_context, is_forward_context_available
 
 from eldr.capture import routing
-from eldr.capture.counts import CountCache, active_experts, rows_of, unseen_choices
+from eldr.capture.counts import CountCache, active_experts, rows_of, to_device, unseen_choices
 from eldr.capture.plan import PendingReport, StepArrays, StepPlan
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
+
+logger = logging.getLogger("vllm.eldr")
 
 
 class WorkerSide:
@@ -56,27 +59,33 @@ class WorkerSide:
                 self._config.model_config.get_num_experts(),
                 self._capturer.device_buffer.device,
             )
-
-    @property
-    def counts(self) -> CountCache | None:
-        """The count cache; None on ranks that keep none."""
-        return self._counts
+            logger.info(
+                "ELDR: counting %d experts in %d MoE layers: %d bytes a KV block, %.1f MiB",
+                self._counts.num_experts,
+                len(layers),
+                self._counts.block_bytes,
+                self._counts.block_bytes * self._kv_cache.num_blocks / 2**20,
+            )
 
     def begin(self, plan: StepPlan | None) -> None:
-        """Takes the step's plan, and its slot mapping if the forward context is open (it is, but for full
-        CUDA graphs).
+        """Takes the step's plan, and its slot mapping from the forward context.
+
+        The context is open except in model runner V2 under full CUDA graphs.
         """
         self._plan, self._slots = plan, None
         if is_forward_context_available():
             self._slots = self._find_slots(get_forward_context())
 
     def begin_load(self, attn_metadata: Mapping[str, Any] | None) -> None:
-        """Model runner V2 under full CUDA graphs: no forward context, the slots are in the attention
-        metadata.
-        """
+        """Takes the slot mapping from what model runner V2 passes under full CUDA graphs."""
         if self._slots is None and attn_metadata:
             metadata = attn_metadata.get(self._group.layer_names[0])
             self._slots = getattr(metadata, "slot_mapping", None)
+
+    def forget_dry_runs(self) -> None:
+        """CUDA graphs have been captured: what their dry runs wrote is no choice of a request."""
+        if self._capturer is not None:
+            self._capturer.reset(len(self._capturer.device_buffer))
 
     def collect(self) -> PendingReport | None:
         """Counts the step's choices and starts the copies to the host; None where there is nothing to say."""
@@ -118,7 +127,7 @@ class WorkerSide:
 def _without(slots: torch.Tensor, uncounted: list[int]) -> torch.Tensor:
     if not uncounted:
         return slots
-    skipped = torch.isin(slots, torch.tensor(uncounted, device=slots.device))
+    skipped = torch.isin(slots, to_device(uncounted, slots.device))
     return torch.where(skipped, -1, slots)
 
 
