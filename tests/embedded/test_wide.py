@@ -1,6 +1,7 @@
 """The memory-bound variant computes the same function as the model that it is made from."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +68,15 @@ def test_nothing_is_left_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tensor a is F32"):
         wide_model(128, tmp_path / "cache", source)
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot write .*file/embedded-.*; set XDG_CACHE_HOME"):
+        wide_model(65, tmp_path / "file")
+
+
+def test_many_at_once_make_one_folder(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        folders = set(pool.map(lambda _: wide_model(72, tmp_path), range(4)))
+    assert list(tmp_path.iterdir()) == list(folders)

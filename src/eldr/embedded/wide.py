@@ -56,17 +56,19 @@ def _default_cache() -> Path:
 
 def _publish(target: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder beside `target` and rename it, so that no one ever sees half of it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    beside: Path | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         fill(beside)
         beside.chmod(0o755)
         beside.rename(target)
-    except OSError:
+    except OSError as error:
         if not target.exists():  # else another process was faster, with the same result
-            raise
+            raise ConfigError(f"cannot write {target} ({error.strerror}); set XDG_CACHE_HOME") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _fill(source: Path, folder: Path, config: dict[str, Any], width: int) -> None:
