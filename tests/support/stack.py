@@ -105,7 +105,7 @@ async def stack(
         config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
-        async with running_app(config, profile, policies) as app, _served(app) as url:
+        async with running_app(config, profile, policies) as app, served(app) as url:
             timeout = aiohttp.ClientTimeout(total=15)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):
@@ -114,7 +114,8 @@ async def stack(
 
 
 @asynccontextmanager
-async def _served(app: web.Application) -> AsyncIterator[str]:
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """The URL of an application that is served as `eldr serve` does it."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     try:

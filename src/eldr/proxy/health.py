@@ -30,6 +30,7 @@ class HealthChecker:
         self._upstream, self._guard = upstream, guard
         self._interval_s, self._timeout_s = config.health_interval_s, config.health_timeout_s
         self._failures: dict[str, int] = {}
+        self._level = logging.DEBUG  # at the start, whoever waits for workers reports
         self.problems: dict[str, Exception] = {}
         """Why workers are out, by name."""
         for fleet in fleets:
@@ -38,6 +39,7 @@ class HealthChecker:
 
     async def run(self) -> None:
         """Check for ever."""
+        self._level = logging.WARNING
         while True:
             await asyncio.sleep(self._interval_s)
             try:
@@ -73,7 +75,7 @@ class HealthChecker:
     def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:
         self._failures[worker.id] = self._failures.get(worker.id, 0) + 1
         if str(self.problems.get(worker.id)) != str(error) and not fleet.pool.available(worker.id):
-            log.warning("%s worker %s stays out: %s", fleet.role, worker.id, error)
+            log.log(self._level, "%s worker %s stays out: %s", fleet.role, worker.id, error)
         self.problems[worker.id] = error
         if fleet.pool.available(worker.id) and self._failures[worker.id] >= FAILURES_TO_LEAVE:
             fleet.mark(worker.id, up=False)

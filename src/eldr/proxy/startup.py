@@ -36,6 +36,8 @@ async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
                 raise problem
         missing = [fleet for fleet in checker.fleets if not fleet.pool.view().available.any()]
         if not missing:
+            for name, problem in checker.problems.items():
+                log.warning("starting without worker %s: %s", name, problem)
             return
         if loop.time() >= deadline_s:
             raise NoWorkerError(_unreachable(missing[0], checker))

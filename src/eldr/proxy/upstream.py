@@ -4,6 +4,7 @@ Refused: no byte of the request was sent. Broken off: the worker may have read i
 a retry may re-use (docs/operations.md, "Failures").
 """
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -85,7 +86,15 @@ def mapped_errors(worker: Worker) -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise RefusedError(f"worker {worker.id} ({worker.url}) refused the connection: {error}") from error
+        raise RefusedError(
+            f"worker {worker.id} ({worker.url}) cannot be reached: {_reason(error)}"
+        ) from error
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        reason = str(error) or type(error).__name__
-        raise BrokenOffError(f"worker {worker.id} ({worker.url}) broke off: {reason}") from error
+        raise BrokenOffError(f"worker {worker.id} ({worker.url}) broke off: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return str(error) or type(error).__name__
