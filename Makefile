@@ -41,9 +41,10 @@ test-engine: $(READY)
 demo: $(READY)
 	$(BIN)/eldr demo
 
-# Trains the embedded model again: about half an hour on two cores. DATA has the form that docs/embedded-model.md describes.
+# Trains the embedded model again, into build/: about 40 minutes on two cores. What DATA holds: docs/embedded-model.md.
+DATA ?= $(or $(ELDR_DATA),../shared/data)/text
 model: $(READY)
-	$(BIN)/python -m eldr.embedded.train --data $(DATA) --out build/model
+	$(BIN)/python -m eldr.embedded.train --data $(DATA) --out build
 
 bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead: $(READY)
 	$(BIN)/python -m eldr.bench.$(subst -,_,$(patsubst bench-%,%,$@)) --out docs/bench
