@@ -113,16 +113,21 @@ def test_an_engine_that_ignores_the_request_to_end_is_killed(
 
 def test_one_failure_stops_the_others(make: Make) -> None:
     engines = [make(name="good"), make("crash", name="bad")]
-    with pytest.raises(EngineError, match="engine bad"), running(engines):
-        pass
+    with pytest.raises(EngineError, match="engine bad"):
+        running(engines).__enter__()
     assert not any(engine.running for engine in engines)
 
 
 def test_an_exception_inside_stops_all(make: Make) -> None:
     engines = [make(name="a"), make(name="b")]
-    with pytest.raises(ZeroDivisionError), running(engines) as started:
-        assert all(engine.running for engine in started)
-        raise ZeroDivisionError
+
+    def use() -> None:
+        with running(engines) as started:
+            assert all(engine.running for engine in started)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
     assert not any(engine.running for engine in engines)
     stop_all(engines)
 

@@ -1,0 +1,138 @@
+"""Statistics on their way to /metrics, and how vLLM finds the connector's class."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("vllm")
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, supports_hma
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
+from vllm.utils.func_utils import supports_kw
+
+from eldr.capture import plugin
+from eldr.capture.connector import EldrConnector
+from eldr.capture.metrics import EldrPromMetrics, EldrStats
+from eldr.errors import ConfigError
+
+
+def tally(*steps: list[int]) -> dict[str, Any]:
+    return {
+        "layers": [1, 3],
+        "active": list(steps),
+        "steps": {"decode": len(steps), "mixed": 1},
+        "payloads": {"complete": 2},
+        "unseen": 5,
+    }
+
+
+def nixl_stats(duration: float) -> NixlKVConnectorStats:
+    stats = NixlKVConnectorStats()
+    stats.data["transfer_duration"].append(duration)
+    for key in ("post_duration", "bytes_transferred", "num_descriptors"):
+        stats.data[key].append(1)
+    return stats
+
+
+def test_worker_and_scheduler_statistics_add_up_and_survive_the_way_to_the_front_end() -> None:
+    worker = EldrStats({"eldr": []}, nixl_stats(0.5), "NixlConnector")
+    scheduler = EldrStats({"eldr": [tally([2, 4])]}, None, "NixlConnector")
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(worker.aggregate(scheduler).to_dict()))
+    again = EldrConnector.build_kv_connector_stats(sent)
+    assert isinstance(again.inner, NixlKVConnectorStats)
+    assert again.inner.data["transfer_duration"] == [0.5]
+    assert again.tallies == [tally([2, 4])]
+
+    both = again.aggregate(EldrStats({"eldr": [tally([6, 8])]}, nixl_stats(1.5), "NixlConnector"))
+    assert both.inner.num_successful_transfers == 2
+    line = both.reduce()
+    assert line["Active experts per decode step and layer"] == 5.0
+    assert line["Num successful transfers"] == 2
+    both.reset()
+    assert both.is_empty()
+
+
+def test_statistics_without_an_inner_connector_s() -> None:
+    empty = EldrConnector.build_kv_connector_stats()
+    assert empty.is_empty()
+    assert empty.reduce() == {}
+    assert empty.aggregate(EldrStats({"eldr": [tally([1, 1])]})).inner is None
+
+
+def test_prometheus() -> None:
+    seen: list[Any] = []
+    inner = SimpleNamespace(observe=lambda data, index: seen.append((data, index)))
+    types = {Counter: Counter, Gauge: Gauge, Histogram: Histogram}
+    config = SimpleNamespace(kv_transfer_config=None)
+    prom = EldrPromMetrics(config, types, ["model_name", "engine"], {0: ["m", "0"]}, inner=inner)
+    prom.observe({"inner": {"x": 1}, "inner_name": "n", "eldr": [tally([2, 4], [3, 5])]}, 0)
+    prom.observe({"inner": None, "inner_name": "n", "eldr": []}, 0)
+
+    def value(name: str, **labels: str) -> float | None:
+        return REGISTRY.get_sample_value(name, {"model_name": "m", "engine": "0", **labels})
+
+    assert value("eldr_active_experts_sum", layer="1") == 5
+    assert value("eldr_active_experts_sum", layer="3") == 9
+    assert value("eldr_active_experts_count", layer="3") == 2
+    assert value("eldr_steps_total", kind="decode") == 2
+    assert value("eldr_steps_total", kind="mixed") == 1
+    assert value("eldr_payloads_total", outcome="complete") == 2
+    assert value("eldr_unseen_choices_total") == 5
+    assert seen == [({"x": 1}, 0)]
+
+
+def config(inner: str, *, hybrid: bool = True) -> Any:
+    return SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config={"eldr": {"inner": inner}}),
+        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=not hybrid),
+    )
+
+
+def test_what_vllm_asks_of_the_class() -> None:
+    assert supports_kw(EldrConnector, "kv_cache_config")
+    assert supports_hma(EldrConnector)
+    assert EldrConnector.requires_piecewise_for_cudagraph({}) is False
+
+
+def test_an_unknown_inner_connector_is_named() -> None:
+    with pytest.raises(ConfigError, match="'NoConnector' is not a KV connector"):
+        EldrConnector(config("NoConnector"), KVConnectorRole.WORKER, None)
+
+
+def test_an_inner_connector_without_hybrid_cache_names_the_remedy() -> None:
+    with pytest.raises(ConfigError, match="--disable-hybrid-kv-cache-manager"):
+        EldrConnector(config("ExampleConnector"), KVConnectorRole.WORKER, None)
+
+
+def test_the_entry_point_may_run_again() -> None:
+    plugin.register()
+    plugin.register()
+    assert KVConnectorFactory.get_connector_class_by_name("EldrConnector") is EldrConnector
+
+
+def test_nixl_s_progress_thread_sleeps_only_if_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, int]] = []
+
+    def agent(name: str, config: Any) -> None:
+        made.append((name, config.pthrDelay))
+
+    bindings = SimpleNamespace(nixlAgent=agent)
+    monkeypatch.setitem(sys.modules, "nixl._api", SimpleNamespace(nixlBind=bindings))
+    monkeypatch.delenv(plugin.PROGRESS_DELAY, raising=False)
+    plugin.slow_down_nixl()
+    assert bindings.nixlAgent is agent
+
+    monkeypatch.setenv(plugin.PROGRESS_DELAY, "500")
+    plugin.slow_down_nixl()
+    wrapped = bindings.nixlAgent
+    plugin.slow_down_nixl()
+    assert bindings.nixlAgent is wrapped
+    wrapped("worker", SimpleNamespace(pthrDelay=0))
+    assert made == [("worker", 500)]
