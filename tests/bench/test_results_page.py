@@ -4,7 +4,7 @@ import pytest
 from eldr.bench.offline import OfflineGain
 from eldr.bench.outputs import Difference, differences
 from eldr.bench.report import Report
-from eldr.bench.results import change, rows
+from eldr.bench.results import Change, change, rows
 from eldr.bench.results_page import results_page
 from eldr.bench.tables import findings, markdown_table
 from eldr.errors import ConfigError
@@ -41,7 +41,8 @@ def report(different: list[Difference] | None = None) -> Report:
         active_experts=change(table, "locality_band", lambda row: row.active_experts),
         tpot_p50=change(table, "locality_band", lambda row: row.tpot_p50_ms),
         offline=[OfflineGain(6, 2, 30, 20.0, 17.0, -0.15)],
-        live_share=0.9,
+        same_batch=Change("locality_band", "random", -0.13),
+        live_share=0.87,
         against_mixed={"jsq": 0.01, "random": -0.01, "locality_band": -0.14},
         checked=180,
         different=different or [],
@@ -63,11 +64,19 @@ def test_a_table_has_a_line_a_policy_and_changes_for_ours_only() -> None:
 
 def test_findings_name_the_baseline_of_each_number() -> None:
     said = "\n".join(findings(report()))
-    assert "layer: -15.0% against the best baseline, jsq." in said
-    assert "off line, batch 6: -15.0%" in said
+    assert "layer: -15.0% against the best baseline, jsq;" in said
+    assert "jsq; -13.0% at equal batch sizes." in said
+    assert "off line, in batches of 6: -15.0%; live, at equal batch sizes, 87% of that." in said
     assert "against the best baseline, random." in said
     assert "all 180 equal" in said
     assert "disturbed" not in said
+
+
+def test_unequal_batches_are_said_first() -> None:
+    fair = report()
+    larger = msgspec.structs.replace(fair.rows[0], mean_batch=fair.rows[0].mean_batch * 1.3)
+    said = findings(msgspec.structs.replace(fair, rows=[larger, *fair.rows[1:]]))
+    assert said[0].startswith("Mean batches go from 6.0 to 7.8")
 
 
 def test_a_difference_is_said_first_hand() -> None:

@@ -58,7 +58,8 @@ def active_over_time(plt: Any, runs: Sequence[PolicyRun], window_s: float = 2.0)
         axes.plot(times, means, color=policy_color(run.policy), label=run.policy, **style)
     axes.set(xlabel="time since the first arrival (s)", ylabel="active experts a step and layer")
     axes.set_title("Distinct experts that a decode step reads", loc="left", fontweight="bold")
-    axes.legend(frameon=False, ncols=3, fontsize=9, loc="lower center")
+    axes.legend(frameon=False, ncols=6, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    axes.set_ylim(bottom=0)
     _tidy(axes)
     return figure
 
@@ -139,7 +140,7 @@ def placement(plt: Any, runs: Sequence[PolicyRun]) -> Any:
         share = placement_shares(run, labels)
         image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axes.set_xticks(range(len(run.steps)), list(run.steps))
-        axes.set_title(run.policy, fontsize=10, color=policy_color(run.policy), fontweight="bold")
+        axes.set_title(run.policy, fontsize=10, color="black" if run.policy in BASELINES else OURS)
         axes.tick_params(length=0)
     panels[0][0].set_yticks(range(len(labels)), labels)
     figure.colorbar(image, ax=panels[0], label="share of the domain's requests", shrink=0.9)

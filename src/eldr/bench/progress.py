@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
@@ -28,7 +27,7 @@ class Stages:
         self.number += 1
         columns = [SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False)]
         if total is not None:
-            columns += [BarColumn(bar_width=24), MofNCompleteColumn()]
+            columns.append(MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=self.console) as bar:
             task = bar.add_task(f"[{self.number}/{self.count}] {title}", total=total)
             yield lambda: bar.advance(task)

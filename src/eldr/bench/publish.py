@@ -18,7 +18,7 @@ def measure(settings: Settings, name: str, folder: Path) -> None:
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
     report = make_report(experiment)
     write_report(experiment, report)
-    console.print(rich_table(report))
+    console.print(rich_table(report), soft_wrap=False, width=max(console.width, 100))
     for sentence in findings(report):
         console.print(f"• {sentence}")
     folder.mkdir(parents=True, exist_ok=True)

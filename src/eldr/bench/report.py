@@ -30,9 +30,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison in numbers.
 
     rate: requests a second. active_experts, tpot_p50: locality_band against the best baseline.
-    offline: the yardstick, at the batch that was measured and at others.
-    live_share: change of active experts / off-line gain at the measured batch.
-    against_mixed: by policy, active experts against random batches of the sizes that it had, as a change.
+    against_mixed: by policy, active experts against random batches of the same sizes, as a change.
+    same_batch: active experts of locality_band against the best baseline, both as against_mixed: what
+    is left when other work on the machine made their batches differ.
+    offline: the yardstick, at the mean batch of locality_band and at others.
+    live_share: same_batch / the off-line gain at that batch.
     checked, different: answers compared with plain vLLM's, and those that were not the same.
     """
 
@@ -47,8 +49,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     active_experts: Change | None
     tpot_p50: Change | None
     offline: list[OfflineGain]
-    live_share: float | None
     against_mixed: dict[str, float]
+    same_batch: Change | None
+    live_share: float | None
     checked: int
     different: list[Difference]
 
@@ -56,8 +59,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def make_report(experiment: Experiment) -> Report:
     """The numbers of a comparison."""
     table = rows(experiment.runs)
-    active = change(table, LOCALITY, lambda entry: entry.active_experts)
-    batch = max(2, round(float(np.mean([entry.mean_batch for entry in table]))))
+    relative = _against_mixed(experiment)
+    same_batch = change(table, LOCALITY, lambda entry: 1 + relative[entry.policy])
+    own = [entry.mean_batch for entry in table if entry.policy == LOCALITY]
+    batch = max(2, round(own[0] if own else table[0].mean_batch))
     offline = _offline(experiment, dict.fromkeys((batch, 8, 16)))
     return Report(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -67,11 +72,12 @@ def make_report(experiment: Experiment) -> Report:
         profile=experiment.profile.info,
         rate=experiment.rate,
         rows=table,
-        active_experts=active,
+        active_experts=change(table, LOCALITY, lambda entry: entry.active_experts),
         tpot_p50=change(table, LOCALITY, lambda entry: entry.tpot_p50_ms),
         offline=offline,
-        live_share=None if active is None else active.ratio / offline[0].gain,
-        against_mixed=_against_mixed(experiment),
+        against_mixed=relative,
+        same_batch=same_batch,
+        live_share=None if same_batch is None else same_batch.ratio / offline[0].gain,
         checked=sum(len(run.replies) for run in experiment.runs),
         different=differences(experiment.runs, experiment.reference),
     )

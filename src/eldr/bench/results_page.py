@@ -62,8 +62,8 @@ Evidence: **{evidence}** (real vLLM runs). This page is written by `python -m el
 the JSON files in [bench/](bench/), which hold every number and the settings of each run.
 
 Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
-counters. "change" is locality_band against the best of the four baselines, each by its own lowest value. "vs
-random batches" compares the same steps with random batches of the same sizes, so it does not depend on the
+counters. "change" is locality_band against the best of the four baselines, each by its own lowest value.
+"same batch" compares the same steps with random batches of the same sizes, so it does not depend on the
 load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the planned arrival, both as
 the client saw them.
 """

@@ -23,9 +23,9 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 POLICY_NAMES = (*BASELINES, "locality_band")
 
 NARROW = (
-    "Active experts are exact. TPOT is not telling here: the engines share {cores} cores, and the embedded model "
-    "fits into the processor's cache, where active experts cost nothing. `eldr demo --wide` serves it memory-bound, "
-    "as on a GPU."
+    "Active experts are exact. TPOT is not telling here: the engines share {cores} cores, and the embedded "
+    "model fits into the processor's cache, where active experts cost nothing. `eldr demo --wide` serves it "
+    "memory-bound, as on a GPU."
 )
 WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores and one memory."
 
@@ -50,7 +50,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     """Compare policies on real vLLM engines on this machine.
 
     Starts a prefill worker, decode workers and a router, calibrates and fits on one half of the prompts, and
-    serves the other half under each policy with the same arrivals. Every output is compared with plain vLLM's.
+    serves the other half under each policy with the same arrivals. Outputs are compared with plain vLLM's.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(highlight=False, soft_wrap=True)
@@ -67,7 +67,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
 
 def _show(console: Console, report: Report, note: str) -> None:
     console.print()
-    console.print(rich_table(report), soft_wrap=False)
+    console.print(rich_table(report), soft_wrap=False, width=max(console.width, 100))
     console.print()
     for sentence in findings(report):
         console.print(f"• {sentence}")
