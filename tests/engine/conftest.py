@@ -1,4 +1,4 @@
-"""Engines that the tests of this folder share; each is started once, when the first test asks for it."""
+"""Engines that tests share. Those of a module start together and end with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engines")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tight(model: Path, logs: Path) -> Iterator[LocalEngine]:
     """fp32, 86 KV blocks, 128 tokens a step, 8 requests: chunks, evictions and preemptions come easily."""
     spec = EngineSpec(
@@ -60,7 +60,7 @@ def tight(model: Path, logs: Path) -> Iterator[LocalEngine]:
         yield engine
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pair(model: Path, logs: Path) -> Iterator[dict[str, LocalEngine]]:
     """bf16: a prefill worker, decode workers with the plug-in and with the stock connector, plain vLLM."""
     prefill = EngineSpec(model=model, log_dir=logs, name="prefill", role="kv_producer")

@@ -97,7 +97,9 @@ def build(layout: str, folder: Path, tokenizer: Path) -> Path:
     model = AutoModelForCausalLM.from_config(LAYOUTS[layout]())
     for name, parameter in model.named_parameters():
         if "norm" not in name and parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=1.0 if "embed" in name else 0.08)
+            # Routers that decide clearly: ties would make two right implementations differ.
+            wide = any(part in name for part in ("embed", "gate.", "router."))
+            torch.nn.init.normal_(parameter, std=1.0 if wide else 0.08)
     model.float().save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tokenizer / name, folder / name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eldr.bench.engine import EngineSpec, LocalEngine
+from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.capture.tracing import decode_ids
 from eldr.wire import decode_counts
 from engine import models, reference
@@ -17,19 +17,28 @@ from engine.client import complete, complete_all, random_prompts
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture(scope="module", params=list(models.LAYOUTS))
-def engine(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, model: Path, logs: Path
-) -> Iterator[LocalEngine]:
-    folder = models.build(request.param, tmp_path_factory.mktemp("layout") / request.param, tokenizer=model)
-    spec = EngineSpec(
-        model=folder, log_dir=logs, name=request.param, dtype="float32", max_num_batched_tokens=256
-    )
-    with LocalEngine(spec) as started:
-        yield started
+@pytest.fixture(scope="module")
+def engines(
+    tmp_path_factory: pytest.TempPathFactory, model: Path, logs: Path
+) -> Iterator[dict[str, LocalEngine]]:
+    folder = tmp_path_factory.mktemp("layouts")
+    specs = [
+        EngineSpec(
+            model=models.build(layout, folder / layout, tokenizer=model),
+            log_dir=logs,
+            name=layout,
+            dtype="float32",
+            max_num_batched_tokens=256,
+        )
+        for layout in models.LAYOUTS
+    ]
+    with running([LocalEngine(spec) for spec in specs]) as started:
+        yield {engine.spec.name: engine for engine in started}
 
 
-def test_counts_and_trace_are_exact(engine: LocalEngine) -> None:
+@pytest.mark.parametrize("layout", models.LAYOUTS)
+def test_counts_and_trace_are_exact(engines: dict[str, LocalEngine], layout: str) -> None:
+    engine = engines[layout]
     shared, *tails = random_prompts(30, [140, 3, 60, 200, 33, 90])
     prompts = [shared + tail for tail in tails] + tails
     ask = {"kv_transfer_params": {"eldr": {"trace": "ids"}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eldr.bench.engine import EngineSpec, LocalEngine
+from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.capture.tracing import decode_ids
 from eldr.wire import decode_counts
 from engine import reference
@@ -34,22 +34,20 @@ MULTI = {
 
 
 @pytest.fixture(scope="module")
-def two_ranks(model: Path, logs: Path) -> Iterator[LocalEngine]:
-    spec = EngineSpec(
-        model=model, log_dir=logs, name="tp2", dtype="float32", tensor_parallel_size=2, executor="mp"
-    )
-    with LocalEngine(spec) as engine:
-        yield engine
+def engines(model: Path, logs: Path) -> Iterator[dict[str, LocalEngine]]:
+    specs = [
+        EngineSpec(
+            model=model, log_dir=logs, name="tp2", dtype="float32", tensor_parallel_size=2, executor="mp"
+        ),
+        EngineSpec(model=model, log_dir=logs, name="multi", dtype="float32", kv_transfer_config=MULTI),
+    ]
+    with running([LocalEngine(spec) for spec in specs]) as started:
+        yield {engine.spec.name: engine for engine in started}
 
 
-@pytest.fixture(scope="module")
-def child(model: Path, logs: Path) -> Iterator[LocalEngine]:
-    spec = EngineSpec(model=model, log_dir=logs, name="multi", dtype="float32", kv_transfer_config=MULTI)
-    with LocalEngine(spec) as engine:
-        yield engine
-
-
-def check(engine: LocalEngine, model: Path, seed: int) -> None:
+@pytest.mark.parametrize(("name", "seed"), [("tp2", 50), ("multi", 51)])
+def test_counts_are_exact(engines: dict[str, LocalEngine], model: Path, name: str, seed: int) -> None:
+    engine = engines[name]
     prompts = random_prompts(seed, [20, 64, 150, 300])
     ask = {"kv_transfer_params": {"eldr": {"trace": "ids"}}}
     for prompt, answer in zip(prompts, complete_all(engine, prompts, 4, max_tokens=6, **ask), strict=True):
@@ -65,11 +63,3 @@ def check(engine: LocalEngine, model: Path, seed: int) -> None:
     assert leg.params is not None
     assert {"do_remote_prefill", "eldr"} <= set(leg.params)
     assert metrics(engine)["eldr_active_experts_count"] > 0
-
-
-def test_two_tensor_parallel_ranks(two_ranks: LocalEngine, model: Path) -> None:
-    check(two_ranks, model, 50)
-
-
-def test_child_of_a_multi_connector(child: LocalEngine, model: Path) -> None:
-    check(child, model, 51)

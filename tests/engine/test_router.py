@@ -13,14 +13,15 @@ import aiohttp
 import numpy as np
 import pytest
 
-from eldr import __version__
 from eldr.bench.engine import LocalEngine
+from eldr.bench.router_overhead import profile_of
 from eldr.config import load_config
 from eldr.policy import create_policy
-from eldr.profile.artifact import Profile, ProfileInfo, routing_fingerprint
+from eldr.profile.artifact import Profile
+from eldr.proxy.handoff import PREFILL_PARAMS
 from eldr.proxy.server import running_app
 from eldr.wire import decode_counts
-from engine.client import PREFILL_LEG, complete, random_prompts
+from engine.client import complete, random_prompts
 from support.stack import CHAT, COMPLETIONS, served
 
 pytestmark = pytest.mark.engine
@@ -173,7 +174,7 @@ async def test_eight_at_once_are_right_and_split_over_both_workers(pair: Engines
 
 async def test_a_profile_sends_each_prompt_to_the_worker_of_its_experts(pair: Engines) -> None:
     prompts = random_prompts(6, [120, 120])
-    profile = profile_of(pair, prompts)
+    profile = profile_for(pair, prompts)
     async with router(pair, "locality_band", profile) as (url, http):
         for prompt, worker in [(prompts[1], "stock"), (prompts[0], "decode"), (prompts[1], "stock")]:
             body = {"model": pair["plain"].model_name, "prompt": prompt, "max_tokens": 4, "temperature": 0}
@@ -193,35 +194,11 @@ async def test_a_client_that_leaves_is_cancelled_on_the_engine(pair: Engines) ->
             await settled(http, url, pair)
 
 
-def profile_of(pair: Engines, prompts: list[list[int]]) -> Profile:
+def profile_for(pair: Engines, prompts: list[list[int]]) -> Profile:
     """A profile whose i-th centroid is the signature of the i-th prompt."""
-    counted = []
-    for prompt in prompts:
-        leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
-        assert leg.params is not None
-        counted.append(decode_counts(leg.params["eldr"]))
-    rows = np.array([counts.counts.reshape(-1) for counts in counted], np.float32)
-    layers, experts = counted[0].counts.shape
-    return Profile(
-        idf=np.ones((layers, experts), np.float32),
-        kept_layers=np.arange(layers),
-        centroids=rows / np.linalg.norm(rows, axis=1, keepdims=True),
-        cluster_sizes=np.ones(len(prompts), np.int64),
-        info=ProfileInfo(
-            model=pair["prefill"].model_name,
-            layers=layers,
-            experts=experts,
-            top_k=counted[0].top_k,
-            fingerprint=routing_fingerprint(layers, experts, counted[0].top_k),
-            transformation="counts",
-            tau=0.01,
-            rho=None,
-            calibration_requests=len(prompts),
-            seed=0,
-            created_at="2026-01-01T00:00:00+00:00",
-            eldr_version=__version__,
-        ),
-    )
+    legs = [complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS) for prompt in prompts]
+    counts = [decode_counts((leg.params or {})["eldr"]) for leg in legs]
+    return profile_of(counts, pair["prefill"].model_name)
 
 
 async def settled(http: aiohttp.ClientSession, url: str, pair: Engines) -> None:
