@@ -5,9 +5,10 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -41,12 +42,9 @@ def serve(config: Config) -> None:
 
 
 async def _serve(config: Config, profile: Profile | None, policies: tuple[Policy, Policy]) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with _bound_socket(config.host, config.port) as listener:
         async with running_app(config, profile, policies) as app:
-            await _listen_until(stop, app, listener, config)
+            await _listen(app, listener, config)
 
 
 @asynccontextmanager
@@ -90,10 +88,11 @@ async def running_app(
             records.close()
 
 
-async def _listen_until(
-    stop: asyncio.Event, app: web.Application, listener: socket.socket, config: Config
-) -> None:
-    """Serve until `stop`; then refuse new connections and let running requests end, up to a limit."""
+async def _listen(app: web.Application, listener: socket.socket, config: Config) -> None:
+    """Serve until a signal; then refuse new connections and let running requests end, up to a limit."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Cancelling the handler when its client leaves is what cancels the request to the engine.
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=config.drain_s)
     await runner.setup()
@@ -111,7 +110,7 @@ async def _listen_until(
 
 
 @asynccontextmanager
-async def _background(work: "asyncio._CoroutineLike[None]") -> AsyncIterator[None]:
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
     try:
         yield
