@@ -87,6 +87,7 @@ def bodies() -> list[tuple[str, dict[str, Any]]]:
             (COMPLETIONS, {"prompt": TEXTS[1], "max_tokens": 8, "min_tokens": 6, "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[1], "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[:2], "max_tokens": 6, "stream": False}),
+            (COMPLETIONS, {"prompt": TEXTS[:1], "max_tokens": 6, "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 1, "stream": stream}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 12, "logprobs": 2, "stream": False}),
             (COMPLETIONS, {"prompt": TEXTS[2], "max_tokens": 5, "echo": True, "stream": stream}),
