@@ -10,7 +10,7 @@ signature cache).
     plan        what travels between the two processes each step
     tracing     a request's decode choices, for calibration
     metrics     Prometheus: eldr_active_experts and what was skipped
-    steplog     one JSON line a step, for plots
+    steplog     one JSON line a decoding step, for plots
 
 Importing this package imports neither torch nor vLLM; `connector`, `worker`, `counts`, `routing` and
 `metrics` do.

@@ -84,13 +84,10 @@ def active_experts(slots: torch.Tensor, ids: torch.Tensor, num_experts: int) -> 
     Returns:
         int32 [L].
     """
-    num_layers = ids.shape[1]
-    layer_offset = torch.arange(num_layers, device=ids.device).view(1, -1, 1) * num_experts
-    chosen = (ids >= 0) & (slots >= 0).view(-1, 1, 1)
-    flat = torch.where(chosen, ids + layer_offset, num_layers * num_experts)
-    hit = torch.zeros(num_layers * num_experts + 1, dtype=torch.int32, device=ids.device)
-    hit.scatter_(0, flat.reshape(-1), 1)
-    return hit[:-1].view(num_layers, num_experts).sum(dim=1, dtype=torch.int32)
+    column = torch.where((slots >= 0).view(-1, 1, 1), ids, UNSEEN) + 1  # column 0 takes what does not count
+    by_layer = column.transpose(0, 1).reshape(ids.shape[1], -1).long()
+    hit = torch.zeros((ids.shape[1], num_experts + 1), dtype=torch.uint8, device=ids.device)
+    return hit.scatter_(1, by_layer, 1)[:, 1:].sum(dim=1, dtype=torch.int32)
 
 
 def unseen_choices(slots: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -59,7 +59,7 @@ class StepReport:
     Attributes:
         plan: the plan that this step carried out.
         layers: global indices of the L MoE layers.
-        active: int32 [L], distinct experts a layer.
+        active: int32 [L], distinct experts a layer; zeros in a step of kind "prefill".
         unseen: choices that no hook wrote (0 unless capture is broken).
         prompt_counts: int32 [len(plan.finals), L, E].
         decode_ids: integer [traced tokens, L, k], in the order of `plan.traced`.

@@ -1,4 +1,4 @@
-"""One JSON line a step, for plots of active experts over time."""
+"""One JSON line a step that decodes, for plots of active experts over time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class StepLog:
         self._left = max_steps
 
     def write(self, report: StepReport) -> None:
-        """Logs one step."""
-        if self._left == 0:
+        """Logs one step, unless it only prefills."""
+        if self._left == 0 or report.plan.kind == "prefill":
             return
         self._left -= 1
         line = {

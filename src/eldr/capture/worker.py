@@ -105,9 +105,11 @@ class WorkerSide:
         self, cache: CountCache, plan: StepPlan, slots: torch.Tensor, ids: torch.Tensor
     ) -> PendingReport:
         cache.add(_without(slots, plan.uncounted), ids)
-        header = torch.cat(
-            [active_experts(slots, ids, cache.num_experts), unseen_choices(slots, ids).view(1)]
-        )
+        if plan.kind == "prefill":  # nobody asks which experts a prefill touches, and it has many rows
+            active = torch.zeros(cache.num_layers, dtype=torch.int32, device=ids.device)
+        else:
+            active = active_experts(slots, ids, cache.num_experts)
+        header = torch.cat([active, unseen_choices(slots, ids).view(1)])
         totals = [cache.total(final.blocks) for final in plan.finals]
         shape = (0, cache.num_layers, cache.num_experts)
         counts = torch.stack(totals) if totals else torch.zeros(shape, dtype=torch.int32)
