@@ -15,6 +15,14 @@ from rich.progress import (
 Advance = Callable[[], None]
 
 
+TABLE_WIDTH = 108
+
+
+def wide_console() -> Console:
+    """A console that cuts no table, whatever the terminal's width; long lines wrap in the terminal."""
+    return Console(highlight=False, soft_wrap=True, width=max(Console().width, TABLE_WIDTH))
+
+
 class Stages:
     """Numbers and shows the stages of a run. count: how many there will be."""
 

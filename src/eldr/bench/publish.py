@@ -3,10 +3,8 @@
 import shutil
 from pathlib import Path
 
-from rich.console import Console
-
 from eldr.bench.experiment import count_stages, run_experiment
-from eldr.bench.progress import Stages
+from eldr.bench.progress import Stages, wide_console
 from eldr.bench.report import make_report, write_report
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
@@ -14,11 +12,11 @@ from eldr.bench.tables import findings, rich_table
 
 def measure(settings: Settings, name: str, folder: Path) -> None:
     """Run, print the table, and write FOLDER/NAME.json and FOLDER/NAME.png."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = wide_console()
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
     report = make_report(experiment)
     write_report(experiment, report)
-    console.print(rich_table(report), soft_wrap=False, width=max(console.width, 100))
+    console.print(rich_table(report), soft_wrap=False)
     for sentence in findings(report):
         console.print(f"• {sentence}")
     folder.mkdir(parents=True, exist_ok=True)

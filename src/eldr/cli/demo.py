@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from eldr.bench.experiment import count_stages, run_experiment
-from eldr.bench.progress import Stages
+from eldr.bench.progress import Stages, wide_console
 from eldr.bench.report import Report, make_report, write_report
 from eldr.bench.results import BASELINES
 from eldr.bench.settings import Settings
@@ -53,7 +53,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     serves the other half under each policy with the same arrivals. Outputs are compared with plain vLLM's.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    console = Console(highlight=False, soft_wrap=True)
+    console = wide_console()
     folder = model or (wide_model() if wide else model_path())
     settings = Settings(model=folder, policies=policies or POLICY_NAMES, **options)
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
@@ -67,7 +67,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
 
 def _show(console: Console, report: Report, note: str) -> None:
     console.print()
-    console.print(rich_table(report), soft_wrap=False, width=max(console.width, 100))
+    console.print(rich_table(report), soft_wrap=False)
     console.print()
     for sentence in findings(report):
         console.print(f"• {sentence}")
