@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from eldr.metrics.records import read_records
+from support.mock_engine import LOAD_FAILED
 from support.stack import Stack, right_text, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 6, "stream": True}
@@ -47,4 +48,14 @@ async def test_a_hanging_stream_ends_with_an_error_event_after_its_idle_time() -
         events = await broken(s)
         assert b"[DONE]" not in events
         assert "error" in json.loads(events[-1])
+        await s.settled()
+
+
+async def test_an_engines_own_error_within_a_stream_passes_and_is_counted() -> None:
+    async with stack(decode=1) as s:
+        s.decode[0].faults.error_event_at = 2
+        events = await broken(s)
+        assert events[2:] == [LOAD_FAILED, b"[DONE]"]
+        assert await s.metric("eldr_upstream_errors_total", worker="d0", kind="mid_stream") == 1
+        assert await s.metric("eldr_requests_total", outcome="broken") == 1
         await s.settled()

@@ -62,7 +62,7 @@ async def test_a_decode_error_keeps_its_status_and_body_also_with_stream(stream:
 
 async def test_a_stream_that_begins_with_an_error_is_an_answer_of_that_status() -> None:
     async with stack(decode=1) as s:
-        s.decode[0].faults.error_event_first = True
+        s.decode[0].faults.error_event_at = 0
         reply = await s.post(stream=True, **PROMPT)
         assert (reply.status, reply.body) == (500, LOAD_FAILED)
         assert reply.headers["Content-Type"] == "application/json"

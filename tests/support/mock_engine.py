@@ -60,7 +60,7 @@ class Faults:
     die_after_chunks: int | None = None
     end_early: bool = False
     hang: bool = False
-    error_event_first: bool = False
+    error_event_at: int | None = None
     die_in_body: bool = False
     no_kv_params: bool = False
     no_counts: bool = False
@@ -251,11 +251,11 @@ class MockEngine:
     async def _events(
         self, request: web.Request, body: dict[str, Any], text: list[str]
     ) -> AsyncIterator[bytes]:
-        if self.faults.error_event_first:
-            yield LOAD_FAILED
-            yield b"[DONE]"
-            return
         for index, word in enumerate(text):
+            if index == self.faults.error_event_at:
+                yield LOAD_FAILED
+                yield b"[DONE]"
+                return
             if index == self.faults.die_after_chunks:
                 request.transport.abort()  # type: ignore[union-attr]
                 await asyncio.sleep(3600)  # the handler is cancelled with its connection
