@@ -88,10 +88,11 @@ def test_prometheus() -> None:
     assert seen == [({"x": 1}, 0)]
 
 
-def config(inner: str, *, hybrid: bool = True) -> Any:
+def config(inner: str, *, routed: bool = False) -> Any:
     return SimpleNamespace(
         kv_transfer_config=SimpleNamespace(kv_connector_extra_config={"eldr": {"inner": inner}}),
-        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=not hybrid),
+        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
+        aux_output_config=SimpleNamespace(enable_return_routed_experts=routed),
     )
 
 
@@ -109,6 +110,11 @@ def test_an_unknown_inner_connector_is_named() -> None:
 def test_an_inner_connector_without_hybrid_cache_names_the_remedy() -> None:
     with pytest.raises(ConfigError, match="--disable-hybrid-kv-cache-manager"):
         EldrConnector(config("ExampleConnector"), KVConnectorRole.WORKER, None)
+
+
+def test_vllm_s_own_routed_experts_do_not_go_with_a_hand_off() -> None:
+    with pytest.raises(ConfigError, match="--enable-return-routed-experts does not go with Nixl"):
+        EldrConnector(config("NixlConnector", routed=True), KVConnectorRole.WORKER, None)
 
 
 def test_the_entry_point_may_run_again() -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
+_HAND_OFF = ("Nixl", "MoRIIO", "Mooncake")
+
 # Engines that load the connector by its module path have not run the entry point.
 plugin.slow_down_nixl()
 
@@ -44,12 +46,7 @@ class EldrConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     ) -> KVConnectorBase_V1:
         """An instance of the capturing class. Raises ConfigError if inner connector and engine do not fit."""
         inner = _inner_of(vllm_config)
-        hybrid = not vllm_config.scheduler_config.disable_hybrid_kv_cache_manager
-        if hybrid and not supports_hma(inner):
-            raise ConfigError(
-                f"eldr.inner = {inner.__name__!r} does not support the hybrid KV cache manager; "
-                "start the engine with --disable-hybrid-kv-cache-manager"
-            )
+        _check(vllm_config, inner)
         return _capturing(inner)(vllm_config, role, kv_cache_config)
 
     @classmethod
@@ -85,6 +82,21 @@ class EldrConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         arguments = (vllm_config, metric_types, labelnames, per_engine_labelvalues)
         inner = _inner_of(vllm_config).build_prom_metrics(*arguments)
         return EldrPromMetrics(*arguments, inner=inner)
+
+
+def _check(vllm_config: VllmConfig, inner: type[KVConnectorBase_V1]) -> None:
+    """What vLLM checks of a connector by its class or name, which here are ours."""
+    if not vllm_config.scheduler_config.disable_hybrid_kv_cache_manager and not supports_hma(inner):
+        raise ConfigError(
+            f"eldr.inner = {inner.__name__!r} does not support the hybrid KV cache manager; "
+            "start the engine with --disable-hybrid-kv-cache-manager"
+        )
+    routed = vllm_config.aux_output_config.enable_return_routed_experts
+    if routed and inner.__name__.startswith(_HAND_OFF):
+        raise ConfigError(
+            f"--enable-return-routed-experts does not go with {inner.__name__}; start the engine without it, "
+            "EldrConnector reports the experts itself"
+        )
 
 
 def _inner_of(vllm_config: VllmConfig) -> type[KVConnectorBase_V1]:
