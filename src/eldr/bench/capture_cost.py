@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -100,6 +101,7 @@ def measure(model: Path, rounds: int) -> Payload:
             return {
                 "evidence": "engine",
                 "machine": describe_machine(),
+                "load_average": list(os.getloadavg()),
                 "rounds": rounds,
                 "prefill": {str(n): prefill(engines, n, rounds) for n in PROMPT_TOKENS},
                 "decode_step": {str(batch): decode_step(engines, batch, rounds) for batch in BATCHES},
