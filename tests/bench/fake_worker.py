@@ -57,10 +57,13 @@ class FakeWorker:
         await answer.write(b"data: [DONE]\n\n")
         return answer
 
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post("/v1/completions", self.completions)]
+
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
         app = web.Application()
-        app.router.add_post("/v1/completions", self.completions)
+        app.add_routes(self.routes())
         async with TestServer(app) as server:
             yield str(server.make_url("")).rstrip("/")
 

@@ -18,10 +18,12 @@ NAME = "active_experts_k4"
 @click.option(
     "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
 )
-def main(out: Path, work: Path) -> None:
+@click.option("--requests", default=320, show_default=True, help="Prompts to serve in each run.")
+@click.option("--repeats", default=2, show_default=True, help="Runs of each policy.")
+def main(out: Path, work: Path, requests: int, repeats: int) -> None:
     """Measure and write active_experts_k4.json and .png."""
     settings = Settings(
-        out=work, model=model_path(), decode=4, requests=480, max_tokens=96, batch=8, repeats=3
+        out=work, model=model_path(), decode=4, max_tokens=96, requests=requests, repeats=repeats
     )
     measure(settings, NAME, out)
 

@@ -16,11 +16,6 @@ from eldr.bench.steplog import StepLog
 Progress = Callable[[], None]
 
 
-def step_log(worker: str) -> str:
-    """Name of the file in which a decode worker logs its steps."""
-    return f"steps-{worker}.jsonl"
-
-
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Running engines by worker name, what they serve, and where routers and decode workers log."""
@@ -30,6 +25,7 @@ class Pool:
     decode: dict[str, str]
     profile: Path
     log_dir: Path
+    step_logs: dict[str, Path]
 
     def router(self, policy: str) -> RouterProcess:
         return RouterProcess(
@@ -44,7 +40,7 @@ async def run_policy(
     with pool.router(policy) as router:
         async with aiohttp.ClientSession() as session:
             before = await scrape_all(session, pool.decode)
-            logs = [StepLog(worker, pool.log_dir / step_log(worker)) for worker in pool.decode]
+            logs = [StepLog(worker, path) for worker, path in pool.step_logs.items()]
             started_at = time.time()
             replies = await drive_open(router.url, pool.model, plan, progress)
             after = await scrape_all(session, pool.decode)

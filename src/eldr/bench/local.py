@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from eldr.bench.compare import Pool, step_log
+from eldr.bench.compare import Pool
 from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.bench.settings import Settings
 from eldr.errors import EngineError
@@ -40,7 +40,13 @@ class LocalPool:
             decode={engine.spec.name: engine.url for engine in self.decode},
             profile=settings.profile,
             log_dir=settings.logs,
+            step_logs={engine.spec.name: settings.step_log(engine.spec.name) for engine in self.decode},
         )
+
+
+def replay_engine(settings: Settings) -> LocalEngine:
+    """An engine like the decode workers, not started."""
+    return _engine(settings, "replay", "eldr")
 
 
 @contextmanager
@@ -56,7 +62,7 @@ def local_pool(settings: Settings) -> Iterator[LocalPool]:
 
 
 def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -> LocalEngine:
-    log = settings.logs / step_log(name)
+    log = settings.step_log(name)
     log.unlink(missing_ok=True)
     return LocalEngine(
         EngineSpec(

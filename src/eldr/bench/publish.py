@@ -1,24 +1,49 @@
 """Runs a comparison and keeps its numbers and its bar chart beside the documents."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from eldr.bench.experiment import count_stages, run_experiment
+from eldr.bench.experiment import Experiment, count_stages, run_experiment
+from eldr.bench.local import replay_engine
 from eldr.bench.progress import Stages, wide_console
+from eldr.bench.replay import replay_all
 from eldr.bench.report import make_report, write_report
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
 
 
-def measure(settings: Settings, name: str, folder: Path) -> None:
-    """Run, print the table, and write FOLDER/NAME.json and FOLDER/NAME.png."""
-    console = wide_console()
-    experiment = run_experiment(settings, Stages(console, count_stages(settings)))
+def measure(settings: Settings, name: str, folder: Path, *, then_replay: bool = False) -> None:
+    """Run, print the tables, and write FOLDER/NAME.json and .png, and with `then_replay` NAME_replay.json
+    and .png.
+    """
+    replays = 1 + len(settings.policies) * settings.repeats if then_replay else 0
+    stages = Stages(wide_console(), count_stages(settings) + replays)
+    experiment = run_experiment(settings, stages)
+    _publish(experiment, stages, name, folder)
+    if then_replay:
+        _publish(_replayed(experiment, stages), stages, f"{name}_replay", folder)
+
+
+def _replayed(live: Experiment, stages: Stages) -> Experiment:
+    """The same comparison from one engine at a time, with a report folder of its own."""
+    engine = replay_engine(live.settings)
+    with stages.stage("start one vLLM"):
+        engine.start().wait_ready()
+    try:
+        runs = replay_all(live.settings, engine, live.settings.step_log(engine.spec.name), live.runs, stages)
+    finally:
+        engine.stop()
+    return replace(live, runs=runs, settings=replace(live.settings, out=live.settings.out / "replay"))
+
+
+def _publish(experiment: Experiment, stages: Stages, name: str, folder: Path) -> None:
+    experiment.settings.out.mkdir(parents=True, exist_ok=True)
     report = make_report(experiment)
     write_report(experiment, report)
-    console.print(rich_table(report), soft_wrap=False)
+    stages.console.print(rich_table(report), soft_wrap=False)
     for sentence in findings(report):
-        console.print(f"• {sentence}")
+        stages.console.print(f"• {sentence}")
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(settings.out / "report.json", folder / f"{name}.json")
-    shutil.copyfile(settings.out / "policies.png", folder / f"{name}.png")
+    shutil.copyfile(experiment.settings.out / "report.json", folder / f"{name}.json")
+    shutil.copyfile(experiment.settings.out / "policies.png", folder / f"{name}.png")

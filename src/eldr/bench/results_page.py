@@ -17,13 +17,14 @@ from eldr.files import replacing
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A benchmark's place on the page. name: of its JSON file and plots, without their endings."""
+    """A benchmark's place on the page. name: of its JSON file; replayed: made by `eldr.bench.replay`."""
 
     name: str
     title: str
     command: str
     text: str
     plots: tuple[tuple[str, str], ...]
+    replayed: bool = False
 
 
 SECTIONS = (
@@ -39,9 +40,18 @@ SECTIONS = (
         "Time per output token, memory-bound",
         "make bench-tpot",
         "The embedded model with its experts padded with zeros from 64 to 2,048: the same function and "
-        "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns, and each "
-        "repeat has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
+        "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns; each repeat "
+        "has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
         (("tpot_wide.png", "Active experts and TPOT by policy, memory-bound"),),
+    ),
+    Section(
+        "tpot_wide_replay",
+        "Time per output token, one engine at a time",
+        "make bench-tpot",
+        "The decisions of the live run above, replayed without engines that steal each other's time: policies "
+        "differ by who decodes together, and by nothing else.",
+        (("tpot_wide_replay.png", "Active experts and TPOT by policy, replayed"),),
+        replayed=True,
     ),
     Section(
         "demo",
@@ -84,7 +94,7 @@ def _section(section: Section, report: Report, folder: Path) -> str:
     lines = [
         f"## {section.title}\n",
         f"`{section.command}`, {report.created_at[:10]}. {section.text}\n",
-        _run(report),
+        _replayed(report) if section.replayed else _run(report),
         markdown_table(report) + "\n",
         *(f"- {sentence}" for sentence in findings(report)),
         _repeats(report),
@@ -102,6 +112,14 @@ def _run(report: Report) -> str:
         f"Poisson arrivals, {report.rate:.1f} a second; "
         f"{settings['repeats']} repeat(s). Prompts: {report.prompts}. Profile: {profile.transformation} of "
         f"{profile.calibration_requests} other prompts{_rho(report)}, tau {profile.tau}.\n"
+    )
+
+
+def _replayed(report: Report) -> str:
+    return (
+        "Each decode worker's requests, in the order in which the live run sent them there, "
+        f"{report.settings['batch']} at a time on one engine, {report.settings['dtype']}. "
+        "TTFT is that of an engine that prefills and decodes.\n"
     )
 
 

@@ -41,3 +41,7 @@ class Settings:
     @property
     def profile(self) -> Path:
         return self.out / "profile.safetensors"
+
+    def step_log(self, worker: str) -> Path:
+        """Where a decode worker logs its steps."""
+        return self.logs / f"steps-{worker}.jsonl"

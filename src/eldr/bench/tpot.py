@@ -18,12 +18,14 @@ NAME = "tpot_wide"
 @click.option(
     "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
 )
-def main(out: Path, work: Path) -> None:
-    """Measure and write tpot_wide.json and .png."""
+@click.option("--requests", default=160, show_default=True, help="Prompts to serve in each run.")
+@click.option("--repeats", default=3, show_default=True, help="Runs of each policy.")
+def main(out: Path, work: Path, requests: int, repeats: int) -> None:
+    """Measure and write tpot_wide.json, tpot_wide_replay.json and their plots."""
     settings = Settings(
-        out=work, model=wide_model(), decode=2, requests=160, max_tokens=96, batch=8, repeats=3
+        out=work, model=wide_model(), decode=2, max_tokens=96, requests=requests, repeats=repeats
     )
-    measure(settings, NAME, out)
+    measure(settings, NAME, out, then_replay=True)
 
 
 if __name__ == "__main__":
