@@ -1,4 +1,4 @@
-"""Engines that tests share. Those of a module start together and end with it."""
+"""Engines that tests share. `pair` serves the last two modules, so it does not wait beside other engines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tight(model: Path, logs: Path) -> Iterator[LocalEngine]:
         yield engine
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pair(model: Path, logs: Path) -> Iterator[dict[str, LocalEngine]]:
     """bf16: a prefill worker, decode workers with the plug-in and with the stock connector, plain vLLM."""
     prefill = EngineSpec(model=model, log_dir=logs, name="prefill", role="kv_producer")
