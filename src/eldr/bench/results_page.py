@@ -40,16 +40,16 @@ SECTIONS = (
         "Time per output token, memory-bound",
         "make bench-tpot",
         "The embedded model with its experts padded with zeros from 64 to 2,048: the same function and "
-        "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns; each repeat "
-        "has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
+        "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns; each "
+        "repeat has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
         (("tpot_wide.png", "Active experts and TPOT by policy, memory-bound"),),
     ),
     Section(
         "tpot_wide_replay",
         "Time per output token, one engine at a time",
         "make bench-tpot",
-        "The decisions of the live run above, replayed without engines that steal each other's time: policies "
-        "differ by who decodes together, and by nothing else.",
+        "The decisions of the live run above, replayed without engines that steal each other's time: "
+        "policies differ by who decodes together, and by nothing else.",
         (("tpot_wide_replay.png", "Active experts and TPOT by policy, replayed"),),
         replayed=True,
     ),
