@@ -2,33 +2,60 @@
 
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from eldr.clock import Clock
 from eldr.config import WorkerConfig
 from eldr.errors import NoWorkerError
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
 from eldr.pool import Worker, WorkerPool
+from eldr.proxy.attempt import Attempt
+from eldr.proxy.breaker import STATE_VALUES, Breaker
+from eldr.settings_fleet import BreakerConfig
 from eldr.types import Decision, PoolView, RoutingRequest
 
 NOBODY: Set[str] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """What the router knows of a worker besides its load: its checks (up), and its requests (breaker)."""
+
+    breaker: Breaker
+    up: bool = True
 
 
 class Fleet:
     """A pool, the policy that chooses from it, and their metrics. Used from one event loop."""
 
     def __init__(
-        self, role: str, workers: Sequence[WorkerConfig], policy: Policy, metrics: RouterMetrics
+        self,
+        role: str,
+        workers: Sequence[WorkerConfig],
+        policy: Policy,
+        metrics: RouterMetrics,
+        clock: Clock,
+        breaker: BreakerConfig,
     ) -> None:
         self.role = role
         self.policy = policy
         self.pool = WorkerPool(Worker(worker.name, worker.url) for worker in workers)
-        self._metrics = metrics
+        self._metrics, self._clock, self._breaker_config = metrics, clock, breaker
+        self._members: dict[str, _Member] = {}
+        self._tripped: dict[str, Breaker] = {}
         for worker in self.pool.workers:
+            self._members[worker.id] = _Member(Breaker(breaker, clock))
             self._publish(worker.id)
+
+    def view(self) -> PoolView:
+        """The pool as policies see it: available is who is up and let through by its breaker."""
+        view = self.pool.view()
+        blocked = {worker_id for worker_id, breaker in self._tripped.items() if not breaker.allows()}
+        return replace(view, available=_without(view, view.available, blocked)) if blocked else view
 
     def choose(
         self, request: RoutingRequest, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
@@ -37,7 +64,7 @@ class Fleet:
 
         Raises NoWorkerError when none is available.
         """
-        view = self.pool.view()
+        view = self.view()
         allowed = _without(view, view.available, refused)
         if not allowed.any():
             raise NoWorkerError(self._nobody())
@@ -46,35 +73,80 @@ class Fleet:
 
     def require_worker(self) -> None:
         """Raise NoWorkerError when no worker is available."""
-        if not self.pool.view().available.any():
+        if not self.has_worker():
             raise NoWorkerError(self._nobody())
 
+    def has_worker(self) -> bool:
+        """May any worker be chosen now?"""
+        return bool(self.view().available.any())
+
     @contextmanager
-    def reserve(self, decision: Decision, tokens: float) -> Iterator[Worker]:
-        """Count a request of `tokens` on the chosen worker until the block ends, however it ends."""
-        self._metrics.worker_requests.labels(self.role, decision.worker_id).inc()
+    def take(
+        self, request: RoutingRequest, tokens: float, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
+    ) -> Iterator[Attempt]:
+        """Choose a worker (see `choose`) and count a request of `tokens` on it until the block ends.
+
+        How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
+        """
+        decision = self.choose(request, refused, avoided)
         with self.pool.reserve(decision.worker_id, tokens) as reservation:
-            yield reservation.worker
+            self._metrics.worker_requests.labels(self.role, decision.worker_id).inc()
+            breaker = self._members[decision.worker_id].breaker
+            attempt = Attempt(reservation.worker, decision, breaker)
+            error: BaseException | None = None
+            try:
+                yield attempt
+            except BaseException as caught:
+                error = caught
+                raise
+            finally:
+                attempt.ended(error)
+                self._note(decision.worker_id)
+
+    def is_up(self, worker_id: str) -> bool:
+        """Did the worker pass its last checks?"""
+        return self._members[worker_id].up
+
+    def may_choose(self, worker_id: str) -> bool:
+        """May the worker be chosen now?"""
+        return self.pool.available(worker_id) and self._members[worker_id].breaker.allows()
 
     def mark(self, worker_id: str, up: bool) -> None:
         """Let the worker be chosen, or not."""
+        self._members[worker_id].up = up
         self.pool.set_available(worker_id, up)
 
     def failed(self, worker_id: str, kind: str) -> None:
-        """Count a failure of the worker; a refused connection also takes it out until it is healthy again."""
+        """Count a failure of the worker.
+
+        A refused connection or failed checks also take it out until it is healthy again, and open its breaker,
+        so that one that comes and goes is left alone longer each time.
+        """
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
-        if kind == "refused":
+        if kind in ("refused", "health"):
             self.mark(worker_id, up=False)
+            self._members[worker_id].breaker.trip()
+            self._note(worker_id)
 
     def _nobody(self) -> str:
         return f"none of {len(self.pool)} {self.role} workers is available"
+
+    def _note(self, worker_id: str) -> None:
+        """Keep the breakers that are not closed, the only ones that a choice must ask."""
+        breaker = self._members[worker_id].breaker
+        if breaker.state == "closed":
+            self._tripped.pop(worker_id, None)
+        else:
+            self._tripped[worker_id] = breaker
 
     def _publish(self, worker_id: str) -> None:
         """Gauges read the ledger itself, so they cannot differ from what policies see."""
         in_flight = self._metrics.in_flight.labels(self.role, worker_id)
         in_flight.set_function(lambda: float(self.pool.in_flight(worker_id)))
         up = self._metrics.worker_up.labels(self.role, worker_id)
-        up.set_function(lambda: float(self.pool.available(worker_id)))
+        up.set_function(lambda: float(self.may_choose(worker_id)))
+        state = self._metrics.breaker_state.labels(self.role, worker_id)
+        state.set_function(lambda: STATE_VALUES[self._members[worker_id].breaker.state])
         self._metrics.worker_requests.labels(self.role, worker_id)
 
 

@@ -105,13 +105,14 @@ class Router:
         refused: set[str] = set()
         body = handoff.prefill_body(call.body)
         while True:
-            decision = self.prefill.choose(call.routing_request(), refused)
-            with self.prefill.reserve(decision, tokens=0.0) as worker:
+            with self.prefill.take(call.routing_request(), 0.0, refused) as choice:
+                worker = choice.worker
                 call.prefill_worker = worker.id
                 try:
                     async with self.upstream.post(
                         worker, call.request.path, body, call.leg_headers(f"p{call.attempts}")
                     ) as answer:
+                        choice.answered(answer.status)
                         await checked(worker, answer)
                         prefilled = handoff.read_prefill(await read(worker, answer))
                 except RefusedError as error:
@@ -136,14 +137,18 @@ class Router:
         refused: set[str] = set()
         body = handoff.decode_body(call.body, prefilled.kv_params)
         while True:
-            call.decided(self.decode.choose(request, refused, broken), reason, self.metrics)
-            assert call.decision is not None
-            with self.decode.reserve(call.decision, call.expected_tokens()) as worker:
+            with self.decode.take(request, call.expected_tokens(), refused, broken) as choice:
+                worker = choice.worker
+                call.decided(choice.decision, reason, self.metrics)
                 try:
                     async with self.upstream.post(
                         worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
                     ) as answer:
-                        return await relay(call, worker, answer, self.metrics)
+                        choice.answered(answer.status)
+                        client = await relay(call, worker, answer, self.metrics)
+                    if call.outcome == "broken":
+                        choice.failed()
+                    return client
                 except RefusedError as error:
                     self._pass_over(self.decode, worker.id, refused, error)
 
