@@ -63,6 +63,9 @@ class RouterMetrics:
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
         )
         self.worker_up = self._gauge("eldr_worker_up", "1 while the worker may be chosen.", "role", "worker")
+        self.breaker_state = self._gauge(
+            "eldr_worker_breaker_state", "0 closed, 1 half-open, 2 open.", "role", "worker"
+        )
         self._ttft = self._histogram(
             "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS
         )

@@ -28,11 +28,11 @@ def create_app(
         return web.json_response({"status": "ok"})
 
     async def ready(_: web.Request) -> web.Response:
-        missing = [fleet.role for fleet in fleets if not fleet.pool.view().available.any()]
+        missing = [fleet.role for fleet in fleets if not fleet.has_worker()]
         return web.json_response({"ready": not missing, "missing": missing}, status=503 if missing else 200)
 
     async def models(request: web.Request) -> web.Response:
-        up = [worker for fleet in fleets for worker in fleet.pool.workers if fleet.pool.available(worker.id)]
+        up = [worker for fleet in fleets for worker in fleet.pool.workers if fleet.is_up(worker.id)]
         cards = await merged_models(
             upstream, up, config.health_timeout_s, request.headers.get("Authorization")
         )

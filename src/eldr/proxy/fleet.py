@@ -59,8 +59,8 @@ class Fleet:
 
     def choose(
         self, request: RoutingRequest, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
-    ) -> Decision:
-        """Choose a worker that has not refused this request, and one of `avoided` only if there is no other.
+    ) -> tuple[Decision, PoolView]:
+        """Choose a worker, and return the pool as the policy saw it too. It is one that has not refused this request, and one of `avoided` only if there is no other.
 
         Raises NoWorkerError when none is available.
         """
@@ -69,7 +69,8 @@ class Fleet:
         if not allowed.any():
             raise NoWorkerError(self._nobody())
         preferred = _without(view, allowed, avoided)
-        return self.policy.select(request, replace(view, available=preferred if preferred.any() else allowed))
+        view = replace(view, available=preferred if preferred.any() else allowed)
+        return self.policy.select(request, view), view
 
     def require_worker(self) -> None:
         """Raise NoWorkerError when no worker is available."""
@@ -88,11 +89,11 @@ class Fleet:
 
         How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
         """
-        decision = self.choose(request, refused, avoided)
+        decision, view = self.choose(request, refused, avoided)
         with self.pool.reserve(decision.worker_id, tokens) as reservation:
             self._metrics.worker_requests.labels(self.role, decision.worker_id).inc()
             breaker = self._members[decision.worker_id].breaker
-            attempt = Attempt(reservation.worker, decision, breaker)
+            attempt = Attempt(reservation.worker, decision, view, breaker)
             error: BaseException | None = None
             try:
                 yield attempt
@@ -119,8 +120,8 @@ class Fleet:
     def failed(self, worker_id: str, kind: str) -> None:
         """Count a failure of the worker.
 
-        A refused connection or failed checks also take it out until it is healthy again, and open its breaker,
-        so that one that comes and goes is left alone longer each time.
+        A refused connection or failed checks also take it out until it is healthy again, and open its
+        breaker, so that one that comes and goes is left alone longer each time.
         """
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
         if kind in ("refused", "health"):

@@ -1,7 +1,8 @@
 """Active checks of workers: GET /health every few seconds.
 
 Two failures in a row take a worker out, one success brings it back. A status below 500 is a success: a worker
-that answers 401 or 404 is alive. Requests themselves take a worker out only by a refused connection.
+that answers 401 or 404 is alive. Of requests, only a refused connection takes a worker out here; what else
+they tell goes to its breaker (eldr.proxy.breaker), and a worker is chosen when both agree.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class HealthChecker:
             status, _ = await self._upstream.get(worker, "/health", self._timeout_s)
             if status >= 500:
                 raise UpstreamError(f"worker {worker.id} ({worker.url}) answers /health with {status}")
-            if not fleet.pool.available(worker.id):
+            if not fleet.is_up(worker.id):
                 await self._admit(fleet, worker)
             self._failures[worker.id] = 0
         except (UpstreamError, ConfigError, ProfileError) as error:
@@ -74,10 +75,9 @@ class HealthChecker:
 
     def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:
         self._failures[worker.id] = self._failures.get(worker.id, 0) + 1
-        if str(self.problems.get(worker.id)) != str(error) and not fleet.pool.available(worker.id):
+        if str(self.problems.get(worker.id)) != str(error) and not fleet.is_up(worker.id):
             log.log(self._level, "%s worker %s stays out: %s", fleet.role, worker.id, error)
         self.problems[worker.id] = error
-        if fleet.pool.available(worker.id) and self._failures[worker.id] >= FAILURES_TO_LEAVE:
-            fleet.mark(worker.id, up=False)
+        if fleet.is_up(worker.id) and self._failures[worker.id] >= FAILURES_TO_LEAVE:
             fleet.failed(worker.id, "health")
             log.warning("%s worker %s is out: %s", fleet.role, worker.id, error)

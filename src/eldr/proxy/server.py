@@ -56,8 +56,8 @@ async def running_app(
     policies: for prefill and for decode workers. Raises EldrError, see eldr.proxy.startup.
     """
     clock, metrics = MonotonicClock(), RouterMetrics()
-    prefill = Fleet("prefill", config.prefill, policies[0], metrics)
-    decode = Fleet("decode", config.decode, policies[1], metrics)
+    prefill = Fleet("prefill", config.prefill, policies[0], metrics, clock, config.breaker)
+    decode = Fleet("decode", config.decode, policies[1], metrics, clock, config.breaker)
     if profile is not None:
         decode.pool.set_centroids(profile.centroids)
     signer = Signer(profile, clock)

@@ -34,7 +34,7 @@ async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
         for problem in checker.problems.values():
             if isinstance(problem, ConfigError | ProfileError):
                 raise problem
-        missing = [fleet for fleet in checker.fleets if not fleet.pool.view().available.any()]
+        missing = [fleet for fleet in checker.fleets if not fleet.has_worker()]
         if not missing:
             for name, problem in checker.problems.items():
                 log.warning("starting without worker %s: %s", name, problem)

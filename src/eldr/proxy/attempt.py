@@ -1,0 +1,39 @@
+"""One request on one worker, and what its end says of the worker."""
+
+from eldr.errors import UpstreamError
+from eldr.pool import Worker
+from eldr.proxy.breaker import Breaker
+from eldr.proxy.relay import RefusalError
+from eldr.types import Decision, PoolView
+
+
+class Attempt:
+    """One request on one worker, and what it says of the worker."""
+
+    def __init__(self, worker: Worker, decision: Decision, view: PoolView, breaker: Breaker) -> None:
+        self.worker, self.decision, self.view = worker, decision, view
+        self._breaker, self._generation = breaker, breaker.begin()
+        self._faulty = False
+
+    def answered(self, status: int) -> None:
+        """Note the status of the worker's answer."""
+        if status < 500:
+            self._breaker.answered(self._generation)
+
+    def failed(self) -> None:
+        """Note that the worker failed, though the request ended without an exception."""
+        self._faulty = True
+        self._breaker.failed(self._generation)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Judge by how the request ended. Statuses 4xx and 503 say nothing, nor does a client's leaving."""
+        if isinstance(error, UpstreamError) or (isinstance(error, RefusalError) and is_fault(error.status)):
+            self._breaker.failed(self._generation)
+        elif error is None and not self._faulty:
+            self._breaker.succeeded(self._generation)
+        self._breaker.end(self._generation)
+
+
+def is_fault(status: int) -> bool:
+    """Is an answer of this status the worker's fault? 503 is overload, which passes by itself."""
+    return status >= 500 and status != 503

@@ -1,0 +1,97 @@
+"""A circuit breaker for one worker: a small state machine on a clock, without I/O.
+
+closed: requests pass. Some failures in a row, or one refused connection, open it.
+open: none pass, for a time that doubles with every opening, so that a worker that flaps is left alone longer.
+half_open: one request at a time is let through. A good answer closes the breaker, on probation: until one
+request has ended whole, the next failure opens it again. A failure opens it at once.
+
+What counts is in docs/operations.md, "Health": answers of status 4xx, 429 and 503 never do.
+"""
+
+from typing import Literal
+
+from eldr.clock import Clock
+from eldr.settings_fleet import BreakerConfig
+
+State = Literal["closed", "half_open", "open"]
+
+STATE_VALUES: dict[State, int] = {"closed": 0, "half_open": 1, "open": 2}
+"""What the metric `eldr_worker_breaker_state` shows."""
+
+MOST_DOUBLINGS = 30  # of the open time, which has a limit of its own
+
+
+class Breaker:
+    """Not shared between threads.
+
+    Verdicts name the opening that they belong to (`generation`, as it was when their request began): what a
+    request learned before the breaker opened says nothing of the worker as it is now, and is ignored.
+    """
+
+    def __init__(self, config: BreakerConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self.generation = 0
+        self._failures = 0
+        self._openings = 0
+        self._open = False
+        self._until_s = 0.0
+        self._trials = 0
+
+    @property
+    def state(self) -> State:
+        if not self._open:
+            return "closed"
+        return "open" if self._clock.now_s() < self._until_s else "half_open"
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until a request may be tried; 0 unless open."""
+        return max(0.0, self._until_s - self._clock.now_s()) if self._open else 0.0
+
+    def allows(self) -> bool:
+        """May a request be sent now?"""
+        state = self.state
+        return state == "closed" or (state == "half_open" and self._trials == 0)
+
+    def begin(self) -> int:
+        """Note that a request is sent; returns the generation to give to its verdicts and to `end`."""
+        self._trials += 1 if self._open else 0
+        return self.generation
+
+    def end(self, generation: int) -> None:
+        """Note that a request is over, whatever came of it, so that a half-open breaker may try the next."""
+        if generation == self.generation and self._trials:
+            self._trials -= 1
+
+    def answered(self, generation: int) -> None:
+        """The worker began to answer well: a half-open breaker closes, on probation."""
+        if self._open and generation == self.generation:
+            self._open, self._trials = False, 0
+            self._failures = self._config.failures - 1
+
+    def succeeded(self, generation: int) -> None:
+        """A request ended whole."""
+        if generation == self.generation and not self._open:
+            self._failures = 0
+
+    def failed(self, generation: int) -> None:
+        """A request failed by the worker's fault."""
+        if generation != self.generation:
+            return
+        self._failures += 1
+        if self._open or self._failures >= self._config.failures:
+            self.trip()
+
+    def trip(self) -> None:
+        """Open now: the worker refuses connections or fails its checks. An open breaker stays as it is."""
+        if self.state == "open":
+            return
+        now_s, config = self._clock.now_s(), self._config
+        if now_s - self._until_s > config.calm_s:
+            self._openings = 0
+        doubled = 2.0 ** min(self._openings, MOST_DOUBLINGS)
+        open_s = min(config.open_s * doubled, config.longest_open_s)
+        self._openings += 1
+        self._open, self._until_s = True, now_s + open_s
+        self._failures = self._trials = 0
+        self.generation += 1

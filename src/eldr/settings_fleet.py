@@ -1,0 +1,21 @@
+"""Settings of how the router keeps its workers: frozen parts of eldr.config.Config. Times in seconds."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class BreakerConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the circuit breaker of a worker opens, and for how long.
+
+    failures: in a row, without a whole answer between them, until it opens.
+    open_s: of the first opening; each further one lasts twice as long, up to longest_open_s.
+    calm_s: after this long without an opening, the next one is a first one again.
+    """
+
+    failures: Annotated[int, Meta(ge=1)] = 3
+    open_s: Seconds = 1.0
+    longest_open_s: Seconds = 30.0
+    calm_s: Seconds = 60.0

@@ -1,0 +1,145 @@
+"""When a worker is taken out of traffic by what its requests showed, and how it comes back."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from support.stack import COMPLETIONS, Stack, stack
+
+PROMPT = {"prompt": "hello world", "max_tokens": 4}
+SHORT = {"breaker": {"open_s": 0.2}}
+LONG = {"breaker": {"open_s": 60, "longest_open_s": 60}}
+
+
+async def state(s: Stack, worker: str = "d0") -> float:
+    return await s.metric("eldr_worker_breaker_state", worker=worker)
+
+
+async def ask(s: Stack, count: int, **more: Any) -> list[int]:
+    return [(await s.post(**PROMPT, **more)).status for _ in range(count)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 503])
+async def test_4xx_429_and_503_never_open_the_breaker_and_are_no_ill_health(status: int) -> None:
+    async with stack(prefill=1, decode=1, health_interval_s=0.05, **LONG) as s:
+        for engine in (s.prefill[0], s.decode[0]):
+            engine.faults.status = (status, b"{}", "application/json")
+            assert await ask(s, 6) == [status] * 6
+            engine.faults.status = None
+        assert await state(s, "p0") == await state(s, "d0") == 0
+        assert await s.metric("eldr_worker_up", worker="p0") == 1
+        assert await s.metric("eldr_worker_up", worker="d0") == 1
+        assert await ask(s, 1) == [200]
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_5xx_in_a_row_take_a_worker_out_and_the_rest_serve(status: int) -> None:
+    async with stack(prefill=2, **LONG) as s:
+        s.prefill[0].faults.status = (status, b"{}", "application/json")
+        assert await ask(s, 6) == [status] * 3 + [200] * 3
+        assert await state(s, "p0") == 2
+        assert await s.metric("eldr_worker_up", worker="p0") == 0
+
+
+async def test_a_worker_that_dies_mid_stream_again_and_again_is_left_out() -> None:
+    async with stack(**LONG) as s:
+        s.decode[0].faults.die_after_chunks = 2
+        workers = [(await s.post(stream=True, **PROMPT)).decode_worker for _ in range(6)]
+        assert workers == ["d0"] * 3 + ["d1"] * 3
+        assert await state(s) == 2
+
+
+async def test_a_worker_that_hangs_is_left_out_after_three_idle_time_outs() -> None:
+    async with stack(idle_timeout_s=0.1, **LONG) as s:
+        s.decode[0].faults.hang = True
+        assert await ask(s, 4) == [200] * 4  # each was tried again on d1
+        assert len(s.decode[0].received) == 3
+        assert await state(s) == 2
+
+
+async def test_a_dead_worker_costs_its_streams_and_the_rest_goes_elsewhere_at_once() -> None:
+    async with stack(decode=3) as s:
+        s.decode[0].faults.chunk_delay_s = 0.05
+        async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as streaming:
+            await streaming.content.readany()
+            await s.decode[0].stop()
+            replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(16)))
+            assert b"[DONE]" not in await streaming.read()
+        assert {reply.status for reply in replies} == {200}
+        assert {reply.decode_worker for reply in replies} == {"d1", "d2"}
+        assert await state(s) == 2
+        await s.settled()
+
+
+async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back() -> None:
+    async with stack(decode=1, **SHORT) as s:
+        s.decode[0].faults.status = (500, b"{}", "application/json")
+        assert await ask(s, 4) == [500] * 3 + [503]
+        assert len(s.decode[0].received) == 3
+        await asyncio.sleep(0.25)
+        assert await state(s) == 1
+        s.decode[0].faults.status = None
+        s.decode[0].faults.delay_s = 0.2
+        replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(4)))
+        assert sorted(reply.status for reply in replies) == [200, 503, 503, 503]
+        assert await state(s) == 0
+        assert await ask(s, 2) == [200] * 2
+
+
+async def test_a_trial_that_fails_keeps_the_worker_out_for_longer() -> None:
+    async with stack(decode=1, **SHORT) as s:
+        s.decode[0].faults.status = (500, b"{}", "application/json")
+        await ask(s, 3)
+        await asyncio.sleep(0.22)
+        assert await ask(s, 2) == [500, 503]
+        await asyncio.sleep(0.22)
+        assert await state(s) == 2
+        await asyncio.sleep(0.25)
+        assert await state(s) == 1
+
+
+async def test_a_client_that_leaves_a_trial_blocks_no_other_trial() -> None:
+    async with stack(decode=1, **SHORT) as s:
+        s.decode[0].faults.status = (500, b"{}", "application/json")
+        await ask(s, 3)
+        await asyncio.sleep(0.25)
+        s.decode[0].faults.status, s.decode[0].faults.delay_s = None, 5
+        leaving = asyncio.create_task(s.post(**PROMPT))
+        while not s.decode[0].running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        leaving.cancel()
+        await s.settled()
+        s.decode[0].faults.delay_s = 0
+        assert await ask(s, 1) == [200]
+
+
+async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() -> None:
+    async with stack(**LONG) as s:
+        for engine in s.decode:
+            engine.faults.status = (500, b"{}", "application/json")
+        assert await ask(s, 6) == [500] * 6
+        reply = await s.post(**PROMPT)
+        assert reply.status == 503
+        assert int(reply.headers["Retry-After"]) >= 1
+        assert len(s.prefill[0].received) == 6  # nothing was prefilled for nobody
+        assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"]}
+
+
+async def test_a_worker_that_flaps_is_left_alone_longer_each_time() -> None:
+    async with stack(health_interval_s=0.03, breaker={"open_s": 0.1}) as s:
+        down_for = []
+        for _ in range(3):
+            await s.decode[0].stop()
+            await until_up(s, False)
+            await s.decode[0].start()
+            before = asyncio.get_running_loop().time()
+            await until_up(s, True)
+            down_for.append(asyncio.get_running_loop().time() - before)
+        assert down_for[2] > 0.25  # 0.4 s from the moment it was found dead
+
+
+async def until_up(s: Stack, up: bool) -> None:
+    async with asyncio.timeout(5):
+        while await s.metric("eldr_worker_up", worker="d0") != up:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
