@@ -15,6 +15,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
+from eldr.settings_fleet import BreakerConfig
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -71,6 +72,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     records: str | None = None
     seed: int = 0
 
+    breaker: BreakerConfig = BreakerConfig()
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
     """Settings from a YAML file (None for no file) with `overrides` (the flags that were given) over them.
