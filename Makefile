@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help setup check test test-unit test-engine demo model \
-        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead
+        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -48,3 +48,11 @@ model: $(READY)
 
 bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead: $(READY)
 	$(BIN)/python -m eldr.bench.$(subst -,_,$(patsubst bench-%,%,$@)) --out docs/bench
+
+# The routers to compare with have a venv of their own, so that ELDR's never meets their dependencies.
+bench-router: $(READY) build/routers/bin/vllm-router
+	$(BIN)/python -m eldr.bench.router_cost --out docs/bench
+
+build/routers/bin/vllm-router:
+	$(PYTHON) -m venv build/routers
+	build/routers/bin/pip install --quiet vllm-router==0.1.17 sglang-router==0.3.2
