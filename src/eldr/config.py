@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
 from eldr.settings_fleet import BreakerConfig
+from eldr.settings_observe import ObserveConfig
 
 Seconds = Annotated[float, Meta(gt=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -71,8 +72,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     body_limit_bytes: Annotated[int, Meta(gt=0)] = 64 * 1024 * 1024
     records: str | None = None
     seed: int = 0
-
     breaker: BreakerConfig = BreakerConfig()
+    observe: ObserveConfig = ObserveConfig()
+
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
     """Settings from a YAML file (None for no file) with `overrides` (the flags that were given) over them.
@@ -103,6 +105,8 @@ def parse_option(text: str) -> tuple[str, Any]:
 def _merged(file: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags over the file; options given without a policy's name are for the file's policy."""
     merged = {**file, **flags}
+    if isinstance(file.get("observe"), dict) and "observe" in flags:
+        merged["observe"] = {**file["observe"], **flags["observe"]}
     policies = file.get("policy"), flags.get("policy")
     if all(isinstance(policy, dict) for policy in policies) and "name" not in policies[1]:  # type: ignore[operator]
         merged["policy"] = {**policies[0], **policies[1]}  # type: ignore[dict-item]

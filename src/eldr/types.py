@@ -3,7 +3,7 @@
 Shapes use L = num_moe_layers, E = num_experts, D = signature length (kept layers x E), K = decode workers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,7 @@ class Decision:
     band_size: workers that the policy chose between.
     in_flight: of the chosen worker, before this request.
     fallback: why the policy's own rule was not used ("no_signature", "no_profile", ...), else None.
+    similarities: float64 [K], what the policy compared, for the decision log; None where it compared nothing.
     """
 
     worker: int
@@ -87,3 +88,4 @@ class Decision:
     similarity: float | None = None
     best_similarity: float | None = None
     fallback: str | None = None
+    similarities: npt.NDArray[np.float64] | None = field(default=None, repr=False, compare=False)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from eldr.cli.serve import command
 from eldr.config import Config, load_config
+from eldr.metrics.decisions import DecisionRecord
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RequestRecord
 
@@ -29,7 +30,7 @@ def test_settings_and_flags() -> None:
     rows = [row.split("|") for row in section(OPERATIONS, "Settings").splitlines() if row.startswith("| `")]
     keys = {key.partition(".")[0] for row in rows for key in re.findall(r"`([\w.]+)`", row[1])}
     assert keys == set(Config.__struct_fields__)
-    flags = {flag for row in rows for flag in re.findall(r"--\w+", row[2])}
+    flags = {flag for row in rows for flag in re.findall(r"--[\w-]+", row[2])}
     known = {option for parameter in command.params for option in parameter.opts}
     assert flags == known - {"--config"}
 
@@ -44,4 +45,13 @@ def test_record_fields() -> None:
     rows = [row.split("|")[1] for row in section(METRICS, "Records").splitlines() if row.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(
         RequestRecord.__struct_fields__
+    )
+
+
+def test_decision_log_fields() -> None:
+    rows = [
+        row.split("|")[1] for row in section(METRICS, "Decision log").splitlines() if row.startswith("| `")
+    ]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(
+        DecisionRecord.__struct_fields__
     )

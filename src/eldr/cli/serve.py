@@ -1,16 +1,17 @@
 """`eldr serve`."""
 
-import logging
-import sys
 from typing import Any
 
 import click
 
 from eldr.config import load_config, parse_option
+from eldr.metrics.logs import configure
 from eldr.policy import POLICIES
 from eldr.proxy.server import serve
 
 LISTS = ("--prefill", "--decode")
+OBSERVE = ("log_format", "decision_log")
+"""Flags of the group `observe`."""
 
 
 class ServeCommand(click.Command):
@@ -55,13 +56,20 @@ def _spread(args: list[str]) -> list[str]:
 )
 @click.option("--records", metavar="FILE", help="Append one JSON line a request.")
 @click.option(
+    "--log-format", type=click.Choice(("text", "json")), help="Log lines for people or machines. [text]"
+)
+@click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
+@click.option(
     "--config", "file", metavar="YAML", help="File with these and more settings; flags win over it."
 )
 def command(file: str | None, policy: str | None, options: tuple[str, ...], **flags: Any) -> None:
     """Route requests between prefill and decode workers."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     given = {key: value for key, value in flags.items() if value not in (None, ())}
+    observe = {key: given.pop(key) for key in OBSERVE if key in given}
+    given |= {"observe": observe} if observe else {}
     if policy is not None or options:
         given["policy"] = {"options": dict(parse_option(option) for option in options)}
         given["policy"] |= {"name": policy} if policy else {}
-    serve(load_config(file, given))
+    config = load_config(file, given)
+    configure(config.observe.log_format)
+    serve(config)

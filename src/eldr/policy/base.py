@@ -50,6 +50,7 @@ def decide(
     similarity: float | None = None,
     best_similarity: float | None = None,
     fallback: str | None = None,
+    similarities: npt.NDArray[np.float64] | None = None,
 ) -> Decision:
     """Return the decision for the worker at an index of the pool."""
     return Decision(
@@ -61,6 +62,7 @@ def decide(
         similarity=similarity,
         best_similarity=best_similarity,
         fallback=fallback,
+        similarities=similarities,
     )
 
 

@@ -48,6 +48,7 @@ class LocalityBand:
             band_size=len(band),
             similarity=float(similarity[worker]) if pool.has_centroid[worker] else None,
             best_similarity=best,
+            similarities=similarity,
         )
 
 

@@ -7,11 +7,12 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from eldr.clock import Clock
+from eldr.metrics.decisions import Decided
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
 from eldr.proxy.fields import Body
-from eldr.types import Decision, RoutingRequest, Vector
+from eldr.types import Decision, PoolView, RoutingRequest, Vector
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Expected output of a request that sets no limit, for the load in tokens."""
@@ -39,6 +40,7 @@ class Call:
         self.cached_tokens: int | None = None
         self.prefill_worker: str | None = None
         self.decision: Decision | None = None
+        self.decisions: list[Decided] = []
         self.fallback: str | None = None
         self.attempts = 0
         self.status: int | None = None
@@ -81,6 +83,12 @@ class Call:
         since_s = self.arrival_s if self.prefill_done_s is None else self.prefill_done_s
         if self.attempts == 1:
             metrics.decided(decision, self.decided_s - since_s)
+
+    def note_decision(self, request: RoutingRequest, view: PoolView) -> None:
+        """Keep what the last decision was made from, for the decision log."""
+        assert self.decision is not None
+        assert self.decided_s is not None
+        self.decisions.append(Decided(self.decided_s, request, self.decision, view, self.fallback))
 
     def ended(self, outcome: Outcome, status: int | None, error: str | None) -> None:
         """Note an end other than a whole answer of status 200."""

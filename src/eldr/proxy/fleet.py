@@ -60,9 +60,9 @@ class Fleet:
     def choose(
         self, request: RoutingRequest, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
     ) -> tuple[Decision, PoolView]:
-        """Choose a worker, and return the pool as the policy saw it too. It is one that has not refused this request, and one of `avoided` only if there is no other.
+        """Choose a worker that has not refused this request, and one of `avoided` only if there is no other.
 
-        Raises NoWorkerError when none is available.
+        Also returns the pool as the policy saw it. Raises NoWorkerError when none is available.
         """
         view = self.view()
         allowed = _without(view, view.available, refused)

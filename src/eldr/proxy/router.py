@@ -8,6 +8,8 @@ from aiohttp import web
 
 from eldr.clock import Clock
 from eldr.errors import NoWorkerError, UpstreamError
+from eldr.metrics import logs
+from eldr.metrics.decisions import DecisionLog
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.proxy import handoff
@@ -40,15 +42,17 @@ class Router:
         *,
         label_header: str,
         records: RecordWriter | None = None,
+        decisions: DecisionLog | None = None,
     ) -> None:
         self.prefill, self.decode = prefill, decode
         self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
         self._label_header = label_header
-        self._records = records
+        self._records, self._decisions = records, decisions
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion or chat request, whatever happens on the way."""
         call = Call(request, self.clock, self._label_header)
+        logs.request_id.set(call.request_id)
         try:
             answer = await self._answer(call)
             call.status = call.status or answer.status
@@ -140,6 +144,8 @@ class Router:
             with self.decode.take(request, call.expected_tokens(), refused, broken) as choice:
                 worker = choice.worker
                 call.decided(choice.decision, reason, self.metrics)
+                if self._decisions is not None:
+                    call.note_decision(request, choice.view)
                 try:
                     async with self.upstream.post(
                         worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
@@ -164,6 +170,8 @@ class Router:
         try:
             if self._records is not None:
                 self._records.write(record)
+            if self._decisions is not None:
+                self._decisions.write(record, call.decisions)
         except OSError as error:  # a full disk must not fail requests
             log.error("request %s has no record: %s", call.request_id, error)
 

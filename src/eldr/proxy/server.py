@@ -17,6 +17,7 @@ from aiohttp import web
 from eldr.clock import MonotonicClock
 from eldr.config import Config
 from eldr.errors import ConfigError
+from eldr.metrics.decisions import DecisionLog
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy, create_policy
@@ -62,6 +63,12 @@ async def running_app(
         decode.pool.set_centroids(profile.centroids)
     signer = Signer(profile, clock)
     records = RecordWriter(config.records) if config.records else None
+    observe = config.observe
+    decisions = (
+        DecisionLog(observe.decision_log, observe.decision_log_bytes, observe.decision_log_files)
+        if observe.decision_log
+        else None
+    )
     upstream = Upstream(config)
     try:
         checker = HealthChecker(
@@ -79,13 +86,15 @@ async def running_app(
             clock,
             label_header=config.label_header,
             records=records,
+            decisions=decisions,
         )
         async with _background(checker.run()):
             yield create_app(router, upstream, (prefill, decode), metrics, config)
     finally:
         await upstream.close()
-        if records is not None:
-            records.close()
+        for file in (records, decisions):
+            if file is not None:
+                file.close()
 
 
 async def _listen(app: web.Application, listener: socket.socket, config: Config) -> None:
