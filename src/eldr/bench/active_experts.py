@@ -19,11 +19,19 @@ NAME = "active_experts_k4"
     "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
 )
 @click.option("--requests", default=320, show_default=True, help="Prompts to serve in each run.")
-@click.option("--repeats", default=2, show_default=True, help="Runs of each policy.")
-def main(out: Path, work: Path, requests: int, repeats: int) -> None:
+@click.option("--batch", default=12, show_default=True, help="Requests in flight a decode worker.")
+@click.option("--repeats", default=1, show_default=True, help="Runs of each policy.")
+def main(out: Path, work: Path, requests: int, batch: int, repeats: int) -> None:
     """Measure and write active_experts_k4.json and .png."""
     settings = Settings(
-        out=work, model=model_path(), decode=4, max_tokens=96, requests=requests, repeats=repeats
+        out=work,
+        model=model_path(),
+        decode=4,
+        max_tokens=96,
+        requests=requests,
+        batch=batch,
+        closed=True,
+        repeats=repeats,
     )
     measure(settings, NAME, out)
 

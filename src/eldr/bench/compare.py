@@ -34,15 +34,26 @@ class Pool:
 
 
 async def run_policy(
-    pool: Pool, policy: str, plan: Sequence[Planned], repeat: int = 0, progress: Progress = lambda: None
+    pool: Pool,
+    policy: str,
+    plan: Sequence[Planned],
+    repeat: int = 0,
+    progress: Progress = lambda: None,
+    in_flight: int | None = None,
 ) -> PolicyRun:
-    """Drive the plan through a router of its own with this policy. UpstreamError if a request failed."""
+    """Drive the plan through a router of its own with this policy. UpstreamError if a request failed.
+
+    in_flight: None sends each request at its arrival time, a number keeps so many in flight instead.
+    """
     with pool.router(policy) as router:
         async with aiohttp.ClientSession() as session:
             before = await scrape_all(session, pool.decode)
             logs = [StepLog(worker, path) for worker, path in pool.step_logs.items()]
             started_at = time.time()
-            replies = await drive_open(router.url, pool.model, plan, progress)
+            if in_flight is None:
+                replies = await drive_open(router.url, pool.model, plan, progress)
+            else:
+                replies = await drive_closed(router.url, pool.model, plan, in_flight, progress)
             after = await scrape_all(session, pool.decode)
     raise_on_errors(replies, f"policy {policy}")
     steps = {worker: after[worker] - before[worker] for worker in pool.decode}

@@ -1,6 +1,7 @@
 """One comparison, start to end: engines, reference outputs, calibration, fit, and every policy in turn."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Experiment:
 
     calibrated: counts of the half that the profile was fitted to; served: of the half that was served, from
     the same greedy decoding, for the off-line yardstick.
-    rate: requests a second. reference: plain vLLM's output by prompt.
+    rate: requests a second, None where a number in flight was kept instead.
+    reference: plain vLLM's output by prompt.
     """
 
     settings: Settings
@@ -45,14 +47,14 @@ class Experiment:
     calibrated: CalibrationSet
     served: CalibrationSet
     profile: Profile
-    rate: float
+    rate: float | None
     reference: dict[str, str]
     runs: list[PolicyRun]
 
 
 def count_stages(settings: Settings) -> int:
     """How many stages `run_experiment` shows."""
-    return 3 + (settings.rate is None) + settings.repeats * len(settings.policies)
+    return 3 + (settings.rate is None and not settings.closed) + settings.repeats * len(settings.policies)
 
 
 def run_experiment(settings: Settings, stages: Stages) -> Experiment:
@@ -85,7 +87,9 @@ async def _measure(settings: Settings, workload: Workload, engines: LocalPool, s
         profile, _ = fit_profile(calibrated, settings.decode, seed=settings.seed)
         profile.save(settings.profile)
     pool = engines.pool(settings)
-    rate = settings.rate or await _find_rate(settings, pool, workload.calibration, stages)
+    rate = settings.rate
+    if rate is None and not settings.closed:
+        rate = await _find_rate(settings, pool, workload.calibration, stages)
     runs = await _run_all(settings, pool, workload.evaluation, rate, stages)
     return Experiment(settings, workload, calibrated, served, profile, rate, reference, runs)
 
@@ -114,7 +118,7 @@ async def _counts(settings: Settings, prompts: list[Prompt], url: str, advance: 
 
 
 async def _find_rate(settings: Settings, pool: Pool, prompts: Sequence[Prompt], stages: Stages) -> float:
-    number = RATE_ROUNDS * settings.batch * settings.decode
+    number = RATE_ROUNDS * settings.in_flight
     plan = _at_once(list(islice(cycle(prompts), number)), settings.max_tokens)
     with stages.stage(
         f"find the rate that keeps {settings.batch} requests on each decode worker", number
@@ -123,19 +127,24 @@ async def _find_rate(settings: Settings, pool: Pool, prompts: Sequence[Prompt], 
 
 
 async def _run_all(
-    settings: Settings, pool: Pool, prompts: Sequence[Prompt], rate: float, stages: Stages
+    settings: Settings, pool: Pool, prompts: Sequence[Prompt], rate: float | None, stages: Stages
 ) -> list[PolicyRun]:
     """Every policy, `repeats` times; they take turns, each repeat beginning with another one."""
     runs = []
     for repeat in range(settings.repeats):
-        plan = plan_poisson(
-            prompts, rate, settings.max_tokens, np.random.default_rng([settings.seed, repeat])
-        )
+        rng = np.random.default_rng([settings.seed, repeat])
+        plan = plan_poisson(prompts, rate or math.inf, settings.max_tokens, rng)
         first = repeat % len(settings.policies)
         for policy in (*settings.policies[first:], *settings.policies[:first]):
-            title = f"{policy}: {len(plan)} requests, {rate:.1f} a second"
+            title = f"{policy}: {len(plan)} requests, " + (
+                f"{settings.in_flight} in flight" if rate is None else f"{rate:.1f} a second"
+            )
             with stages.stage(title, len(plan)) as advance:
-                runs.append(await run_policy(pool, policy, plan, repeat, advance))
+                runs.append(
+                    await run_policy(
+                        pool, policy, plan, repeat, advance, settings.in_flight if rate is None else None
+                    )
+                )
     return runs
 
 

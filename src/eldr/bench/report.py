@@ -29,7 +29,8 @@ LOCALITY = "locality_band"
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison in numbers.
 
-    rate: requests a second. active_experts, tpot_p50: locality_band against the best baseline.
+    rate: requests a second, None in a closed loop.
+    active_experts, tpot_p50: locality_band against the best baseline.
     against_mixed: by policy, active experts against random batches of the same sizes, as a change.
     same_batch: active experts of locality_band against the best baseline, both as against_mixed: what
     is left when other work on the machine made their batches differ.
@@ -44,7 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     prompts: str
     profile: ProfileInfo
-    rate: float
+    rate: float | None
     rows: list[Row]
     active_experts: Change | None
     tpot_p50: Change | None

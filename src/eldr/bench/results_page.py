@@ -32,7 +32,7 @@ SECTIONS = (
         "active_experts_k4",
         "Active experts with four decode workers",
         "make bench-active-experts",
-        "Mixed-domain traffic, every policy in turn over the same engines, with the same arrivals.",
+        "Mixed-domain traffic, every policy in turn over the same engines.",
         (("active_experts_k4.png", "Active experts and TPOT by policy"),),
     ),
     Section(
@@ -109,7 +109,7 @@ def _run(report: Report) -> str:
     return (
         f"One prefill and {settings['decode']} decode workers, {settings['dtype']}; "
         f"{settings['requests']} requests of {settings['max_tokens']} output tokens, "
-        f"Poisson arrivals, {report.rate:.1f} a second; "
+        f"{_arrivals(report)}; "
         f"{settings['repeats']} repeat(s). Prompts: {report.prompts}. Profile: {profile.transformation} of "
         f"{profile.calibration_requests} other prompts{_rho(report)}, tau {profile.tau}.\n"
     )
@@ -121,6 +121,13 @@ def _replayed(report: Report) -> str:
         f"{report.settings['batch']} at a time on one engine, {report.settings['dtype']}. "
         "TTFT is that of an engine that prefills and decodes.\n"
     )
+
+
+def _arrivals(report: Report) -> str:
+    if report.rate is not None:
+        return f"Poisson arrivals, {report.rate:.1f} a second"
+    in_flight = report.settings["batch"] * report.settings["decode"]
+    return f"{in_flight} in flight, in the same order for every policy, the next one sent when one ends"
 
 
 def _rho(report: Report) -> str:

@@ -16,6 +16,8 @@ class Settings:
     decode: decode workers. requests: prompts to serve; as many others are calibrated on.
     max_tokens: output tokens of every request.
     batch: requests in flight a decode worker, from which the rate is found; rate: requests a second, instead.
+    closed: keep just so many in flight, the next one sent when one ends, in place of Poisson arrivals. Then
+        other work on the machine cannot change how many decode together.
     repeats: runs of each policy; each repeat has arrivals of its own, the same for all policies.
     prompts: folder or file of prompts, or None for the usual ones.
     dtype: of weights and KV cache.
@@ -28,11 +30,17 @@ class Settings:
     max_tokens: int = 64
     batch: int = 8
     rate: float | None = None
+    closed: bool = False
     policies: tuple[str, ...] = (*BASELINES, "locality_band")
     repeats: int = 1
     prompts: Path | None = None
     dtype: Literal["bfloat16", "float32"] = "float32"
     seed: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight on all decode workers together."""
+        return self.batch * self.decode
 
     @property
     def logs(self) -> Path:

@@ -38,6 +38,7 @@ WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores
 )
 @click.option("--batch", default=8, show_default=True, type=click.IntRange(1), help="Requests on a worker.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second. [found by --batch]")
+@click.option("--closed", is_flag=True, help="Keep --batch a worker in flight, no arrival times.")
 @click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES.names()), help="Only these.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
 @click.option("--wide", is_flag=True, help="Serve the memory-bound variant of the embedded model.")
@@ -52,6 +53,8 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     Starts a prefill worker, decode workers and a router, calibrates and fits on one half of the prompts, and
     serves the other half under each policy with the same arrivals. Outputs are compared with plain vLLM's.
     """
+    if options["closed"] and options["rate"] is not None:
+        raise click.UsageError("--closed has no arrival times; leave out --rate")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = wide_console()
     folder = model or (wide_model() if wide else model_path())
