@@ -15,7 +15,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
-from eldr.settings_fleet import BreakerConfig
+from eldr.settings_fleet import BreakerConfig, RetryConfig
 from eldr.settings_observe import ObserveConfig
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -73,6 +73,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     records: str | None = None
     seed: int = 0
     breaker: BreakerConfig = BreakerConfig()
+    retry: RetryConfig = RetryConfig()
     observe: ObserveConfig = ObserveConfig()
 
 

@@ -19,3 +19,15 @@ class BreakerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     open_s: Seconds = 1.0
     longest_open_s: Seconds = 30.0
     calm_s: Seconds = 60.0
+
+
+class RetryConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many requests may run a second time (eldr.proxy.budget).
+
+    share: retries per request, in the long run. least_per_s: retries a second that are always allowed.
+    burst: retries at once; when one worker dies, all requests that wait for its first byte run again.
+    """
+
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    least_per_s: Annotated[float, Meta(ge=0)] = 1.0
+    burst: Annotated[int, Meta(ge=0)] = 100

@@ -74,8 +74,8 @@ async def test_a_dead_worker_costs_its_streams_and_the_rest_goes_elsewhere_at_on
 
 async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back() -> None:
     async with stack(decode=1, **SHORT) as s:
-        s.decode[0].faults.status = (500, b"{}", "application/json")
-        assert await ask(s, 4) == [500] * 3 + [503]
+        s.decode[0].faults.status = (502, b"{}", "application/json")
+        assert await ask(s, 4) == [502] * 3 + [503]
         assert len(s.decode[0].received) == 3
         await asyncio.sleep(0.25)
         assert await state(s) == 1
@@ -89,10 +89,10 @@ async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back
 
 async def test_a_trial_that_fails_keeps_the_worker_out_for_longer() -> None:
     async with stack(decode=1, **SHORT) as s:
-        s.decode[0].faults.status = (500, b"{}", "application/json")
+        s.decode[0].faults.status = (502, b"{}", "application/json")
         await ask(s, 3)
         await asyncio.sleep(0.22)
-        assert await ask(s, 2) == [500, 503]
+        assert await ask(s, 2) == [502, 503]
         await asyncio.sleep(0.22)
         assert await state(s) == 2
         await asyncio.sleep(0.25)
@@ -101,7 +101,7 @@ async def test_a_trial_that_fails_keeps_the_worker_out_for_longer() -> None:
 
 async def test_a_client_that_leaves_a_trial_blocks_no_other_trial() -> None:
     async with stack(decode=1, **SHORT) as s:
-        s.decode[0].faults.status = (500, b"{}", "application/json")
+        s.decode[0].faults.status = (502, b"{}", "application/json")
         await ask(s, 3)
         await asyncio.sleep(0.25)
         s.decode[0].faults.status, s.decode[0].faults.delay_s = None, 5
@@ -117,8 +117,8 @@ async def test_a_client_that_leaves_a_trial_blocks_no_other_trial() -> None:
 async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() -> None:
     async with stack(**LONG) as s:
         for engine in s.decode:
-            engine.faults.status = (500, b"{}", "application/json")
-        assert await ask(s, 6) == [500] * 6
+            engine.faults.status = (502, b"{}", "application/json")
+        assert await ask(s, 6) == [502] * 6
         reply = await s.post(**PROMPT)
         assert reply.status == 503
         assert int(reply.headers["Retry-After"]) >= 1

@@ -48,6 +48,7 @@ class Faults:
     """What an engine does wrong, to every inference request until it is changed.
 
     status: (status, body, content type, only the next `times` requests).
+    restarts: the next so many prefills are lost, as if the engine had restarted right after its answer.
     reset_before_answer: close the connection once the request was read.
     die_after_chunks: of a stream; end_early: end it cleanly but without [DONE].
     """
@@ -60,6 +61,7 @@ class Faults:
     die_after_chunks: int | None = None
     end_early: bool = False
     hang: bool = False
+    restarts: int = 0
     error_event_at: int | None = None
     die_in_body: bool = False
     no_kv_params: bool = False
@@ -156,6 +158,8 @@ class MockEngine:
             return web.Response()
         if self.faults.die_in_body:
             return await self._half_a_body(request)
+        if text is None:
+            return web.Response(status=500, body=LOAD_FAILED, content_type="application/json")
         if refusal := _validate(body, self.model):
             return _error(*refusal)
         if body.get("stream"):
@@ -170,11 +174,16 @@ class MockEngine:
         request.transport.abort()  # type: ignore[union-attr]
         return response
 
-    def _compute(self, body: dict[str, Any]) -> list[str]:
-        """The output's words: right only if the prompt was computed here or pulled with fresh parameters."""
+    def _compute(self, body: dict[str, Any]) -> list[str] | None:
+        """The output's words: right only if the prompt was computed here or pulled with fresh parameters.
+
+        None where the engine that held the blocks has restarted since: the transfer fails.
+        """
         prompt, limit = prompt_of(body), body.get("max_completion_tokens", body.get("max_tokens")) or 16
         params = body.get("kv_transfer_params") or {}
         if params.get("do_remote_prefill"):
+            if params["remote_engine_id"] in self.blocks:
+                return None
             held = self.blocks.pop(f"{params['remote_engine_id']}/{params['remote_request_id']}", None)
             if held != prompt:
                 return [WRONG] * limit
@@ -227,6 +236,10 @@ class MockEngine:
                 "tp_size": 1,
                 "big_number": 12345678901234567890123,
             }
+            if self.faults.restarts:
+                self.faults.restarts -= 1
+                self.blocks[self.engine_id] = "gone"
+                self.engine_id = f"engine-{next(_ids)}"
         if self.faults.counts is not None:
             params["eldr"] = self.faults.counts
         elif not self.faults.no_counts:

@@ -59,6 +59,9 @@ class RouterMetrics:
             "eldr_upstream_errors", "Failures of workers, by kind.", "role", "worker", "kind"
         )
         self.retries = self._counter("eldr_retries", "Second tries of a leg, by kind.", "kind")
+        self.retries_denied = self._counter(
+            "eldr_retries_denied", "Second tries that the budget did not allow, by kind.", "kind"
+        )
         self.in_flight = self._gauge(
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
         )

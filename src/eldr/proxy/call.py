@@ -57,6 +57,12 @@ class Call:
             max_tokens=handoff.max_tokens(self.body),
         )
 
+    @property
+    def decode_worker(self) -> str:
+        """The decode worker chosen last. Only for a request that has one."""
+        assert self.decision is not None
+        return self.decision.worker_id
+
     def expected_tokens(self) -> float:
         """Prompt plus expected output tokens, for the ledger."""
         return float((self.prompt_tokens or 0) + (handoff.max_tokens(self.body) or DEFAULT_OUTPUT_TOKENS))

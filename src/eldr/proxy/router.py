@@ -14,6 +14,7 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.proxy import handoff
 from eldr.proxy.answers import error_answer
+from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
@@ -41,17 +42,19 @@ class Router:
         clock: Clock,
         *,
         label_header: str,
+        budget: RetryBudget,
         records: RecordWriter | None = None,
         decisions: DecisionLog | None = None,
     ) -> None:
         self.prefill, self.decode = prefill, decode
         self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
-        self._label_header = label_header
+        self._label_header, self._budget = label_header, budget
         self._records, self._decisions = records, decisions
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion or chat request, whatever happens on the way."""
         call = Call(request, self.clock, self._label_header)
+        self._budget.earn()
         logs.request_id.set(call.request_id)
         try:
             answer = await self._answer(call)
@@ -87,7 +90,7 @@ class Router:
             return _failed(call, 502, "a worker failed before it answered", "upstream_error")
 
     async def _route(self, call: Call) -> web.StreamResponse:
-        """Prefill, sign, decode. If decode breaks off before any output, once more from the start."""
+        """Prefill, sign, decode. If decode fails before any output, maybe once more from the start."""
         one_worker = handoff.reason_for_one_worker(call.body)
         broken: set[str] = set()
         while True:
@@ -96,13 +99,30 @@ class Router:
             signature, reason = (None, one_worker) if one_worker else self.signer.sign(prefilled)
             try:
                 return await self._decode(call, prefilled, call.routing_request(signature), reason, broken)
-            except BrokenOffError:
-                assert call.decision is not None
-                self.decode.failed(call.decision.worker_id, "broke_off")
-                if broken:
-                    raise
-                broken.add(call.decision.worker_id)
-                self.metrics.retries.labels("decode_broke_off").inc()
+            except (BrokenOffError, RefusalError) as error:
+                self._check_retry(call, error, prefilled, again=bool(broken))
+                broken.add(call.decode_worker)
+
+    def _check_retry(
+        self, call: Call, error: BrokenOffError | RefusalError, prefilled: PrefillAnswer, *, again: bool
+    ) -> None:
+        """Count the decode leg's failure, and raise it unless the request may run once more.
+
+        A 500 where a transfer was asked for may be a KV cache that went with its prefill worker.
+        """
+        if isinstance(error, BrokenOffError):
+            self.decode.failed(call.decode_worker, "broke_off")
+            kind = "decode_broke_off"
+        elif error.status == 500 and prefilled.kv_params is not None:
+            kind = "decode_kv_lost"
+        else:
+            raise error
+        if again:
+            raise error
+        if not self._budget.spend():
+            self.metrics.retries_denied.labels(kind).inc()
+            raise error
+        self.metrics.retries.labels(kind).inc()
 
     async def _prefill(self, call: Call) -> PrefillAnswer:
         """Compute the prompt on the least loaded prefill worker; pass over those that refuse a connection."""

@@ -23,6 +23,7 @@ from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import create_app
+from eldr.proxy.budget import RetryBudget
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.models import ModelGuard
@@ -85,6 +86,7 @@ async def running_app(
             metrics,
             clock,
             label_header=config.label_header,
+            budget=RetryBudget(config.retry, clock),
             records=records,
             decisions=decisions,
         )
