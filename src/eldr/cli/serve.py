@@ -10,7 +10,7 @@ from eldr.policy import POLICIES
 from eldr.proxy.server import serve
 
 LISTS = ("--prefill", "--decode")
-OBSERVE = ("log_format", "decision_log")
+OBSERVE = ("log_format", "decision_log", "otlp_endpoint")
 """Flags of the group `observe`."""
 
 
@@ -59,6 +59,7 @@ def _spread(args: list[str]) -> list[str]:
     "--log-format", type=click.Choice(("text", "json")), help="Log lines for people or machines. [text]"
 )
 @click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
+@click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
 @click.option(
     "--config", "file", metavar="YAML", help="File with these and more settings; flags win over it."
 )

@@ -12,6 +12,7 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
 from eldr.proxy.fields import Body
+from eldr.proxy.trace import NO_TRACE
 from eldr.types import Decision, PoolView, RoutingRequest, Vector
 
 DEFAULT_OUTPUT_TOKENS = 256
@@ -41,6 +42,7 @@ class Call:
         self.prefill_worker: str | None = None
         self.decision: Decision | None = None
         self.decisions: list[Decided] = []
+        self.trace = NO_TRACE
         self.fallback: str | None = None
         self.attempts = 0
         self.status: int | None = None
@@ -69,7 +71,9 @@ class Call:
 
     def leg_headers(self, leg: str) -> CIMultiDict[str]:
         """The client's headers for a leg, under a request id of its own."""
-        return headers.to_engine(self.request.headers, f"{self.engine_id}-{leg}")
+        passed = headers.to_engine(self.request.headers, f"{self.engine_id}-{leg}")
+        self.trace.pass_on(passed)
+        return passed
 
     def answer_headers(self) -> CIMultiDict[str]:
         """What the router adds to every answer."""
@@ -89,6 +93,7 @@ class Call:
         since_s = self.arrival_s if self.prefill_done_s is None else self.prefill_done_s
         if self.attempts == 1:
             metrics.decided(decision, self.decided_s - since_s)
+        self.trace.decided(decision, self.fallback, self.decided_s - since_s)
 
     def note_decision(self, request: RoutingRequest, view: PoolView) -> None:
         """Keep what the last decision was made from, for the decision log."""

@@ -20,6 +20,7 @@ from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
 from eldr.proxy.relay import RefusalError, checked, relay
 from eldr.proxy.signer import Signer
+from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream, read
 from eldr.types import RoutingRequest
 
@@ -45,16 +46,19 @@ class Router:
         budget: RetryBudget,
         records: RecordWriter | None = None,
         decisions: DecisionLog | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.prefill, self.decode = prefill, decode
         self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
         self._label_header, self._budget = label_header, budget
         self._records, self._decisions = records, decisions
+        self._tracing = tracing or Tracing()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion or chat request, whatever happens on the way."""
         call = Call(request, self.clock, self._label_header)
         self._budget.earn()
+        call.trace = self._tracing.begin(request, call.request_id)
         logs.request_id.set(call.request_id)
         try:
             answer = await self._answer(call)
@@ -133,9 +137,12 @@ class Router:
                 worker = choice.worker
                 call.prefill_worker = worker.id
                 try:
-                    async with self.upstream.post(
-                        worker, call.request.path, body, call.leg_headers(f"p{call.attempts}")
-                    ) as answer:
+                    async with (
+                        call.trace.leg("prefill", worker.id),
+                        self.upstream.post(
+                            worker, call.request.path, body, call.leg_headers(f"p{call.attempts}")
+                        ) as answer,
+                    ):
                         choice.answered(answer.status)
                         await checked(worker, answer)
                         prefilled = handoff.read_prefill(await read(worker, answer))
@@ -167,9 +174,12 @@ class Router:
                 if self._decisions is not None:
                     call.note_decision(request, choice.view)
                 try:
-                    async with self.upstream.post(
-                        worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
-                    ) as answer:
+                    async with (
+                        call.trace.leg("decode", worker.id),
+                        self.upstream.post(
+                            worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
+                        ) as answer,
+                    ):
                         choice.answered(answer.status)
                         client = await relay(call, worker, answer, self.metrics)
                     if call.outcome == "broken":
@@ -187,6 +197,7 @@ class Router:
     def _finish(self, call: Call) -> None:
         record = call.record()
         self.metrics.finished(record)
+        call.trace.end(record)
         try:
             if self._records is not None:
                 self._records.write(record)

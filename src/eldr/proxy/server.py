@@ -30,6 +30,7 @@ from eldr.proxy.models import ModelGuard
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
 from eldr.proxy.startup import check_counts_come, wait_for_workers
+from eldr.proxy.trace import Tracing, open_tracing
 from eldr.proxy.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ async def running_app(
         if observe.decision_log
         else None
     )
+    tracing = open_tracing(observe.otlp_endpoint) if observe.otlp_endpoint else Tracing()
     upstream = Upstream(config)
     try:
         checker = HealthChecker(
@@ -89,11 +91,13 @@ async def running_app(
             budget=RetryBudget(config.retry, clock),
             records=records,
             decisions=decisions,
+            tracing=tracing,
         )
         async with _background(checker.run()):
             yield create_app(router, upstream, (prefill, decode), metrics, config)
     finally:
         await upstream.close()
+        await tracing.close()
         for file in (records, decisions):
             if file is not None:
                 file.close()
