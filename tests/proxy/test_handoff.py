@@ -161,6 +161,9 @@ def test_transfer_parameters_pass_verbatim_and_null_ones_not_at_all() -> None:
         ({"prompt": "p", "prompt_logprobs": None}, None),
         ({"prompt_embeds": "abc"}, "prompt_embeds"),
         ({"messages": [], "n": 3}, "n_above_one"),
+        ({"prompt": "p", "truncate_prompt_tokens": 5}, None),
+        ({"prompt": "p", "truncate_prompt_tokens": -1}, "truncation"),
+        ({"prompt": "p", "previous_response_id": "only /v1/responses knows it"}, None),
     ],
 )
 def test_what_cannot_be_handed_off_runs_on_one_worker(sent: dict[str, Any], reason: str | None) -> None:

@@ -38,7 +38,7 @@ async def test_small_paths() -> None:
         assert (await s.get("/version")).json == {"version": __version__}
 
 
-@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/embeddings", "/elsewhere"])
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/responses/resp_1", "/v1/batches", "/elsewhere"])
 async def test_an_unknown_path_is_an_openai_404(path: str) -> None:
     async with stack() as s:
         reply = await s.post(path)

@@ -18,10 +18,12 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from eldr.wire import encode_counts
+from support import mock_apis
 
 LAYERS, EXPERTS, TOP_K = 2, 8, 2
 DOMAINS = ("code", "law", "zh", "math")
 WRONG = "WRONG"
+GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LOAD_FAILED = b'{"error":{"message":"KV load failed","type":"InternalServerError","code":500}}'
 _ids = itertools.count()
 
@@ -35,7 +37,13 @@ def domain_counts(domain: str, tokens: int) -> np.ndarray[Any, np.dtype[np.uint3
 
 def prompt_of(body: dict[str, Any]) -> str:
     """What the mock takes for the prompt's identity."""
-    return json.dumps(body.get("messages", body.get("prompt")))
+    return json.dumps(body.get("messages", body.get("input", body.get("prompt"))))
+
+
+def limit_of(body: dict[str, Any]) -> Any:
+    """The output limit, in the order in which vLLM's APIs look for one."""
+    fields = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+    return next((body[field] for field in fields if field in body), None)
 
 
 def words(prompt: str, count: int) -> list[str]:
@@ -107,8 +115,10 @@ class MockEngine:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/completions", self._infer)
-        app.router.add_post("/v1/chat/completions", self._infer)
+        for path in GENERATING:
+            app.router.add_post(path, self._infer)
+        for path in ("/v1/embeddings", "/tokenize", "/detokenize", "/v1/messages/count_tokens"):
+            app.router.add_post(path, self._compute_only)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
@@ -143,6 +153,18 @@ class MockEngine:
             raise
         finally:
             self.running -= 1
+
+    async def _compute_only(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        self.received.append(Received(request.path, json.loads(raw), raw, CIMultiDict(request.headers)))
+        if self.faults.status:
+            status, payload, kind = self.faults.status
+            return web.Response(status=status, body=payload, headers={"Content-Type": kind})
+        if request.path == "/v1/embeddings":
+            vector = {"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}
+            used = {"prompt_tokens": 2, "total_tokens": 2}
+            return web.json_response({"object": "list", "model": self.model, "data": [vector], "usage": used})
+        return web.json_response({"path": request.path, "asked": json.loads(raw)})
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         text = self._compute(body)  # pulls the KV blocks, so that a failure after this has used them up
@@ -179,7 +201,7 @@ class MockEngine:
 
         None where the engine that held the blocks has restarted since: the transfer fails.
         """
-        prompt, limit = prompt_of(body), body.get("max_completion_tokens", body.get("max_tokens")) or 16
+        prompt, limit = prompt_of(body), limit_of(body) or 16
         params = body.get("kv_transfer_params") or {}
         if params.get("do_remote_prefill"):
             if params["remote_engine_id"] in self.blocks:
@@ -190,33 +212,14 @@ class MockEngine:
         return words(prompt, limit)
 
     def _whole(self, request: web.Request, body: dict[str, Any], text: list[str]) -> dict[str, Any]:
-        prompts = body["prompt"] if _is_list(body.get("prompt")) else [None]
-        choices = []
-        for index in range(len(prompts) * (body.get("n") or 1)):
-            choice: dict[str, Any] = {"index": index, "finish_reason": "length", "logprobs": None}
-            if "chat" in request.path:
-                choice["message"] = {"role": "assistant", "content": "".join(text)}
-            else:
-                choice["text"] = "".join(text)
-            choices.append(choice)
-        return {
-            "id": f"cmpl-{request.headers.get('X-Request-Id')}",
-            "object": "chat.completion" if "chat" in request.path else "text_completion",
-            "model": self.model,
-            "choices": choices,
-            "usage": self._usage(body, len(text) * len(choices)),
-            "kv_transfer_params": self._kv_params(body),
-        }
+        answer = mock_apis.whole(request.path, body, self.model, text, self._usage(request, body, len(text)))
+        name = f"cmpl-{request.headers.get('X-Request-Id')}"
+        return {**answer, "id": name, "kv_transfer_params": self._kv_params(body)}
 
-    def _usage(self, body: dict[str, Any], output: int) -> dict[str, Any]:
+    def _usage(self, request: web.Request, body: dict[str, Any], output: int) -> dict[str, Any]:
+        sequences = (body.get("n") or 1) * (len(body["prompt"]) if _is_list(body.get("prompt")) else 1)
         prompt = len(prompt_of(body).split())
-        details = None if self.cached_tokens is None else {"cached_tokens": self.cached_tokens}
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": output,
-            "total_tokens": prompt + output,
-            "prompt_tokens_details": details,
-        }
+        return mock_apis.usage(request.path, prompt, output * sequences, self.cached_tokens)
 
     def _kv_params(self, body: dict[str, Any]) -> dict[str, Any] | None:
         if not (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
@@ -257,38 +260,32 @@ class MockEngine:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         async for event in self._events(request, body, text):
-            await response.write(b"data: " + event + b"\n\n")
+            await response.write(event)
         await response.write_eof()
         return response
 
     async def _events(
         self, request: web.Request, body: dict[str, Any], text: list[str]
     ) -> AsyncIterator[bytes]:
-        for index, word in enumerate(text):
-            if index == self.faults.error_event_at:
-                yield LOAD_FAILED
-                yield b"[DONE]"
+        said, counts = 0, self._usage(request, body, len(text))
+        for output, event in mock_apis.events(request.path, body, self.model, text, counts):
+            if output and said == self.faults.error_event_at:
+                yield b"data: " + LOAD_FAILED + b"\n\n"
+                yield b"data: [DONE]\n\n"
                 return
-            if index == self.faults.die_after_chunks:
+            if output and said == self.faults.die_after_chunks:
                 request.transport.abort()  # type: ignore[union-attr]
                 await asyncio.sleep(3600)  # the handler is cancelled with its connection
-            choice: dict[str, Any] = {"index": 0, "finish_reason": None}
-            if "chat" in request.path:
-                choice["delta"] = {"content": word}
-            else:
-                choice["text"] = word
-            yield json.dumps({"id": "x", "model": self.model, "choices": [choice]}).encode()
-            await asyncio.sleep(self.faults.chunk_delay_s)
-        if (body.get("stream_options") or {}).get("include_usage"):
-            usage = self._usage(body, len(text))
-            yield json.dumps({"id": "x", "model": self.model, "choices": [], "usage": usage}).encode()
-        if not self.faults.end_early:
-            yield b"[DONE]"
+            if self.faults.end_early and said == len(text) and not output:
+                return
+            yield event
+            said += output
+            await asyncio.sleep(self.faults.chunk_delay_s if output else 0)
 
 
 def _validate(body: dict[str, Any], model: str) -> tuple[int, str] | None:
     """The refusals of vLLM that a router can cause."""
-    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    limit = limit_of(body)
     if body.get("model", model) != model:
         return 404, f"The model `{body['model']}` does not exist."
     if limit is not None and type(limit) is not int:

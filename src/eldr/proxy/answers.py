@@ -9,9 +9,15 @@ def error_body(status: int, message: str, kind: str, param: str | None = None) -
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": status}})
 
 
-def error_event(status: int, message: str, kind: str) -> bytes:
-    """The same as a server-sent event, for a stream whose status has been sent already."""
-    return b"data: " + error_body(status, message, kind) + b"\n\n"
+def error_event(status: int, message: str, kind: str, named: bool) -> bytes:
+    """The same as a server-sent event, for a stream whose status has been sent already.
+
+    named: for APIs whose events have names (responses, messages).
+    """
+    body = error_body(status, message, kind)
+    return (
+        b'event: error\ndata: {"type":"error",' + body[1:] + b"\n\n" if named else b"data: " + body + b"\n\n"
+    )
 
 
 def error_answer(status: int, message: str, kind: str, retry_after_s: int | None = None) -> web.Response:

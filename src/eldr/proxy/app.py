@@ -9,6 +9,7 @@ from eldr import __version__
 from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
+from eldr.proxy.dialects import DIALECTS, PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.models import merged_models
 from eldr.proxy.router import Router
@@ -47,8 +48,8 @@ def create_app(
         return web.json_response({"version": __version__})
 
     app = web.Application(client_max_size=config.body_limit_bytes, middlewares=[openai_errors])
-    app.router.add_post("/v1/completions", router.handle)
-    app.router.add_post("/v1/chat/completions", router.handle)
+    for path in (*DIALECTS, *PASSED_ON):
+        app.router.add_post(path, router.handle)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     app.router.add_get("/ready", ready)

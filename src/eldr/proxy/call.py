@@ -11,6 +11,7 @@ from eldr.metrics.decisions import Decided
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
+from eldr.proxy.dialects import COMPLETIONS, DIALECTS
 from eldr.proxy.fields import Body
 from eldr.proxy.trace import NO_TRACE
 from eldr.types import Decision, PoolView, RoutingRequest, Vector
@@ -23,6 +24,7 @@ class Call:
     """The state of one request. Fields that have not been reached are None.
 
     engine_id: begins the request id of each leg; unlike the client's it is unique.
+    dialect: the API; it does not matter for a path that is not handed off.
     """
 
     def __init__(self, request: web.Request, clock: Clock, label_header: str) -> None:
@@ -31,6 +33,7 @@ class Call:
         self.request_id = headers.client_request_id(request)
         self.engine_id = headers.new_id()
         self.label = _text(request.headers.get(label_header))
+        self.dialect = DIALECTS.get(request.path, COMPLETIONS)
         self.body: Body = {}
         self.started_at, self.arrival_s = time.time(), clock.now_s()
         self.prefill_done_s: float | None = None

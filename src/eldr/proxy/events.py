@@ -11,9 +11,16 @@ import msgspec
 from msgspec import Raw
 
 from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given
+from eldr.proxy.usage import Usage, read_usage, set_cached_tokens
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
-_DATA = re.compile(rb"data: ?")
+_HEAD = re.compile(rb"(?:event: ?([^\r\n]*)\r?\n)?data: ?")
+
+# Events of /v1/responses and /v1/messages by name: the last ones, those that tell of a failure (and are the
+# last then), and those with a usage.
+_LAST = (b"response.completed", b"response.incomplete", b"message_stop")
+_FAILED = (b"error", b"response.failed")
+_WITH_USAGE = (b"response.completed", b"response.incomplete", b"message_start", b"message_delta")
 
 
 @dataclass(slots=True)
@@ -23,7 +30,7 @@ class EventReader:
     hides_usage: drop the final usage event, which the client did not ask for.
     cached_tokens: of the prefill leg, to be put into the usage; None leaves it.
     token_events: events that carried output. error: the first error event's body.
-    done: the stream ended as it should, with [DONE].
+    done: the stream ended as it should, with [DONE] or the last event of its API.
     """
 
     hides_usage: bool = False
@@ -42,12 +49,17 @@ class EventReader:
         for end in _EVENT_END.finditer(data):
             event = data[start : end.end()]
             start = end.end()
-            passed.append(self._read(event) if event.startswith(b"data:") else event)
+            passed.append(self._read(event))
         self._rest = data[start:]
         return b"".join(passed)
 
     def _read(self, event: bytes) -> bytes:
-        payload = event[_DATA.match(event).end() :].rstrip()  # type: ignore[union-attr]
+        head = _HEAD.match(event)
+        if head is None:
+            return event
+        payload = event[head.end() :].rstrip()
+        if head[1]:
+            return self._read_named(head[1], event, head[0], payload)
         if payload == b"[DONE]":
             self.done = True
             return event
@@ -64,12 +76,37 @@ class EventReader:
         if body is None or not given(body, "usage"):
             self.token_events += 1
             return event
-        self.prompt_tokens, self.output_tokens = usage_of(body)
+        self._note_usage(body)
         if decoded(body.get("choices", Raw(b"[]"))):
             self.token_events += 1
         elif self.hides_usage:
             return b""
         return b"data: " + msgspec.json.encode(with_cached_tokens(body, self.cached_tokens)) + b"\n\n"
+
+    def _read_named(self, name: bytes, event: bytes, head: bytes, payload: bytes) -> bytes:
+        self.done = self.done or name in _LAST
+        if name in _FAILED:
+            self.error, self.done = self.error or payload, True
+        if name not in _WITH_USAGE:
+            self.token_events += name.endswith(b"delta")
+            return event
+        body = _object(payload)
+        if body is None:
+            return event
+        for part in ("response", "message"):
+            inner = _object(body[part]) if part in body else None
+            if inner is not None:
+                self._note_usage(inner)
+                body[part] = Raw(_for_client(inner, self.cached_tokens))
+        self._note_usage(body)
+        return head + msgspec.json.encode(with_cached_tokens(body, self.cached_tokens)) + b"\n\n"
+
+    def _note_usage(self, body: Body) -> None:
+        usage = read_usage(decoded(body["usage"])) if "usage" in body else Usage()
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens = usage.prompt_tokens
+        if usage.output_tokens is not None:
+            self.output_tokens = usage.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +123,27 @@ def read_answer(data: bytes, cached_tokens: int | None) -> Answer:
     body = _object(data)
     if body is None:
         return Answer(data)
-    prompt_tokens, output_tokens = usage_of(body)
-    body = with_cached_tokens(body, cached_tokens)
-    if given(body, "kv_transfer_params"):
-        body["kv_transfer_params"] = Raw(b"null")
-    return Answer(msgspec.json.encode(body), prompt_tokens, output_tokens)
-
-
-def usage_of(body: Body) -> tuple[int | None, int | None]:
-    """Prompt and output tokens of an answer's usage, None where they are missing."""
-    usage = decoded(body["usage"]) if "usage" in body else None
-    if not isinstance(usage, dict):
-        return None, None
-    prompt, output = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return prompt if type(prompt) is int else None, output if type(output) is int else None
+    usage = read_usage(decoded(body["usage"])) if "usage" in body else Usage()
+    return Answer(_for_client(body, cached_tokens), usage.prompt_tokens, usage.output_tokens)
 
 
 def with_cached_tokens(body: Body, cached_tokens: int | None) -> Body:
-    """The answer with `cached_tokens` of the prefill leg in its usage, where the usage has such details."""
+    """The answer with `cached_tokens` of the prefill leg in its usage, where the usage tells them."""
     usage = decoded(body["usage"]) if cached_tokens is not None and "usage" in body else None
-    if not isinstance(usage, dict) or not isinstance(usage.get("prompt_tokens_details"), dict):
+    if cached_tokens is None or not isinstance(usage, dict):
         return body
-    usage["prompt_tokens_details"]["cached_tokens"] = cached_tokens
+    set_cached_tokens(usage, cached_tokens)
     return {**body, "usage": Raw(msgspec.json.encode(usage))}
 
 
-def _object(data: bytes) -> Body | None:
+def _for_client(answer: Body, cached_tokens: int | None) -> bytes:
+    answer = with_cached_tokens(answer, cached_tokens)
+    if given(answer, "kv_transfer_params"):
+        answer["kv_transfer_params"] = Raw(b"null")
+    return msgspec.json.encode(answer)
+
+
+def _object(data: bytes | Raw) -> Body | None:
     try:
         return msgspec.json.decode(data, type=Body)
     except JSON_ERRORS:

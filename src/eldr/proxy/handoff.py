@@ -13,7 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from eldr.errors import UpstreamError
+from eldr.proxy.dialects import COMPLETIONS, DIALECTS, RESPONSES, Dialect
 from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given, integer, truth
+from eldr.proxy.usage import read_usage
 
 ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
 """Fields that steer an engine's transfers: they name hosts and memory, so a client must not set them."""
@@ -26,6 +28,10 @@ PREFILL_PARAMS: dict[str, Any] = {
     "remote_host": None,
     "remote_port": None,
 }
+
+
+LIMITS = tuple({field: None for dialect in DIALECTS.values() for field in dialect.limits})
+"""Fields that limit the output in any API, the one that wins first."""
 
 
 class BadRequestError(Exception):
@@ -46,20 +52,20 @@ class PrefillAnswer:
     cached_tokens: int | None = None
 
 
-def parse(data: bytes) -> Body:
+def parse(data: bytes, dialect: Dialect = COMPLETIONS) -> Body:
     """The client's body without what only the router may say to an engine. Raises BadRequestError."""
     try:
         body = msgspec.json.decode(data, type=Body)
     except JSON_ERRORS as error:
         raise BadRequestError(f"the body is not a JSON object: {error}") from None
-    for field in ENGINE_ONLY:
+    for field in (*ENGINE_ONLY, *dialect.dropped):
         body.pop(field, None)
     if "vllm_xargs" in body:  # vLLM keeps transfer parameters among these, so they are a second way in
         body["vllm_xargs"] = _without_engine_fields(body["vllm_xargs"])
     return body
 
 
-def reason_for_one_worker(body: Body) -> str | None:
+def reason_for_one_worker(body: Body, dialect: Dialect = COMPLETIONS) -> str | None:
     """Why this request cannot be handed off and must run whole on one decode worker; None when it can.
 
     One set of transfer parameters belongs to one prompt and one sequence, and logprobs of the prompt exist
@@ -75,33 +81,55 @@ def reason_for_one_worker(body: Body) -> str | None:
     for field in ("prompt_logprobs", "prompt_embeds"):
         if given(body, field):
             return field
-    return None
+    if "truncate_prompt_tokens" in body and integer(body["truncate_prompt_tokens"]) == -1:
+        return "truncation"
+    return _responses_reason(body) if dialect is RESPONSES else None
 
 
-def prefill_body(body: Body) -> bytes:
+def _responses_reason(body: Body) -> str | None:
+    """The same for what only the responses API has.
+
+    A background request is answered before it has run; a previous response is known to one worker only; after
+    a call of a tool of the engine's own, the engine would use the transfer parameters again.
+    """
+    if truth(body, "background"):
+        return "background"
+    if given(body, "previous_response_id"):
+        return "previous_response_id"
+    tools = decoded(body["tools"]) if "tools" in body else None
+    kinds = (
+        {tool.get("type") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
+    )
+    if kinds - {"function", "custom"}:
+        return "engine_tools"
+    return "truncation" if text_field(body, "truncation") == "auto" else None
+
+
+def prefill_body(body: Body, dialect: Dialect = COMPLETIONS) -> bytes:
     """The body that computes the prompt, keeps its KV cache for a decode worker, and stops after one token.
 
     A field of the wrong type stays, so that the engine refuses the request before it holds anything for it.
     """
     leg: dict[str, Any] = dict(body)
-    for field in ("max_tokens", "max_completion_tokens", "n"):
+    for field in (*dialect.limits, "n"):
         if field in leg and (not given(body, field) or integer(body[field]) is not None):
             leg[field] = 1
     if not given(body, "min_tokens") or integer(body["min_tokens"]) is not None:
         leg.pop("min_tokens", None)
     if _stream_options(body) is not None:
         leg.pop("stream_options", None)
-    if "max_completion_tokens" not in leg:
-        leg.setdefault("max_tokens", 1)
+    if dialect.default_limit is not None and not any(field in leg for field in dialect.limits):
+        leg[dialect.default_limit] = 1
+    leg |= dialect.prefill_fields
     return msgspec.json.encode({**leg, "stream": False, "kv_transfer_params": PREFILL_PARAMS})
 
 
-def decode_body(body: Body, kv_params: Raw | None) -> bytes:
+def decode_body(body: Body, kv_params: Raw | None, dialect: Dialect = COMPLETIONS) -> bytes:
     """The client's body, with the transfer parameters if there are any, and with usage when it streams."""
     leg: dict[str, Any] = dict(body)
     if kv_params is not None:
         leg["kv_transfer_params"] = kv_params
-    if hides_usage(body):
+    if hides_usage(body, dialect):
         options = _stream_options(body) or {}
         leg["stream_options"] = {**options, "include_usage": True, "continuous_usage_stats": False}
     return msgspec.json.encode(leg)
@@ -112,15 +140,15 @@ def streams(body: Body) -> bool:
     return truth(body, "stream")
 
 
-def hides_usage(body: Body) -> bool:
+def hides_usage(body: Body, dialect: Dialect = COMPLETIONS) -> bool:
     """Whether the usage of a stream is asked for by the router alone (for TPOT), and kept from the client."""
-    options = _stream_options(body)
+    options = _stream_options(body) if dialect.asks_for_usage else None
     return streams(body) and options is not None and options.get("include_usage") in (None, False)
 
 
 def max_tokens(body: Body) -> int | None:
     """The output limit that the client set; None when it set none."""
-    for field in ("max_completion_tokens", "max_tokens"):
+    for field in LIMITS:
         if field in body and (limit := integer(body[field])) is not None:
             return limit
     return None
@@ -140,27 +168,18 @@ def read_prefill(data: bytes) -> PrefillAnswer:
         raise UpstreamError(f"the prefill worker's answer cannot be read: {error}") from None
     params = dict(answer.kv_transfer_params or {})
     counts = params.pop("eldr", None)
-    usage = answer.usage or _Usage()
+    usage = read_usage(decoded(answer.usage))
     return PrefillAnswer(
         kv_params=Raw(msgspec.json.encode(params)) if params else None,
         counts=None if counts is None else msgspec.json.decode(counts),
         prompt_tokens=usage.prompt_tokens,
-        cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
+        cached_tokens=usage.cached_tokens,
     )
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
 
 
 class _Answer(msgspec.Struct):
     kv_transfer_params: Body | None = None
-    usage: _Usage | None = None
+    usage: Raw = Raw(b"null")
 
 
 def _prompts(body: Body) -> int:

@@ -2,7 +2,7 @@
 
 Until the first piece of a stream has been passed on, errors are raised: the client can still get a real
 status, and the router can still try again. After that a failure ends the stream with an error event and
-without [DONE].
+without [DONE] (or the last event of its API).
 """
 
 import aiohttp
@@ -50,6 +50,14 @@ async def relay(
     return web.Response(status=200, body=whole.body, headers=passed)
 
 
+async def pass_on(call: Call, worker: Worker, answer: aiohttp.ClientResponse) -> web.Response:
+    """The answer of a worker that decoded nothing, as it is."""
+    body = await read(worker, answer)
+    passed = headers.to_client(answer.headers)
+    passed.extend(call.answer_headers())
+    return web.Response(status=200, body=body, headers=passed)
+
+
 class _Stream:
     """One stream from a worker to a client."""
 
@@ -58,7 +66,7 @@ class _Stream:
     ) -> None:
         self.call, self.worker, self.answer, self.metrics = call, worker, answer, metrics
         self.events = EventReader(
-            hides_usage=handoff.hides_usage(call.body), cached_tokens=call.cached_tokens
+            hides_usage=handoff.hides_usage(call.body, call.dialect), cached_tokens=call.cached_tokens
         )
         self.last_output_s: float | None = None
 
@@ -88,7 +96,7 @@ class _Stream:
             if passed:
                 return passed
         if not self.events.done:
-            raise BrokenOffError(f"worker {self.worker.id} ({self.worker.url}) ended a stream without [DONE]")
+            raise BrokenOffError(f"worker {self.worker.id} ({self.worker.url}) ended a stream too early")
         return b""
 
     def _refuse_error_before_output(self) -> None:
@@ -118,9 +126,8 @@ class _Stream:
 
     async def _end_broken(self, client: web.StreamResponse, error: BrokenOffError) -> None:
         self._broken(str(error))
-        await client.write(
-            error_event(502, "the decode worker broke off; the text is incomplete", "upstream_error")
-        )
+        message = "the decode worker broke off; the text is incomplete"
+        await client.write(error_event(502, message, "upstream_error", self.call.dialect.named_events))
 
 
 def _status_of(error: bytes) -> int:

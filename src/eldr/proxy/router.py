@@ -2,8 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Set
+from collections.abc import Awaitable, Callable, Set
+from functools import partial
+from typing import TypeVar
 
+import aiohttp
+import msgspec
 from aiohttp import web
 
 from eldr.clock import Clock
@@ -12,19 +16,25 @@ from eldr.metrics import logs
 from eldr.metrics.decisions import DecisionLog
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
+from eldr.pool import Worker
 from eldr.proxy import handoff
 from eldr.proxy.answers import error_answer
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
+from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
-from eldr.proxy.relay import RefusalError, checked, relay
+from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.signer import Signer
 from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream, read
 from eldr.types import RoutingRequest
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Reader = Callable[[Worker, aiohttp.ClientResponse], Awaitable[T]]
+"""Reads the answer of a prefill worker, whose status was 200."""
 
 RETRY_AFTER_S = 2
 """What a client is told when no worker is available: about one health check."""
@@ -75,8 +85,8 @@ class Router:
 
     async def _answer(self, call: Call) -> web.StreamResponse:
         try:
-            call.body = handoff.parse(await call.request.read())
-            return await self._route(call)
+            call.body = handoff.parse(await call.request.read(), call.dialect)
+            return await (self._pass_on(call) if call.request.path in PASSED_ON else self._route(call))
         except BadRequestError as error:
             return _failed(call, 400, str(error), "invalid_request_error")
         except web.RequestPayloadError as error:
@@ -95,7 +105,7 @@ class Router:
 
     async def _route(self, call: Call) -> web.StreamResponse:
         """Prefill, sign, decode. If decode fails before any output, maybe once more from the start."""
-        one_worker = handoff.reason_for_one_worker(call.body)
+        one_worker = handoff.reason_for_one_worker(call.body, call.dialect)
         broken: set[str] = set()
         while True:
             self.decode.require_worker()  # before a prefill that nobody could use
@@ -129,9 +139,20 @@ class Router:
         self.metrics.retries.labels(kind).inc()
 
     async def _prefill(self, call: Call) -> PrefillAnswer:
-        """Compute the prompt on the least loaded prefill worker; pass over those that refuse a connection."""
+        """Compute the prompt on a prefill worker."""
+        body = handoff.prefill_body(call.body, call.dialect)
+        prefilled = await self._ask_prefill(call, body, _read_prefill)
+        call.prefill_done_s = self.clock.now_s()
+        call.prompt_tokens, call.cached_tokens = prefilled.prompt_tokens, prefilled.cached_tokens
+        return prefilled
+
+    async def _pass_on(self, call: Call) -> web.StreamResponse:
+        """Let a prefill worker answer a request that decodes nothing."""
+        return await self._ask_prefill(call, msgspec.json.encode(call.body), partial(pass_on, call))
+
+    async def _ask_prefill(self, call: Call, body: bytes, read_answer: Reader[T]) -> T:
+        """Ask the least loaded prefill worker; pass over those that refuse a connection."""
         refused: set[str] = set()
-        body = handoff.prefill_body(call.body)
         while True:
             with self.prefill.take(call.routing_request(), 0.0, refused) as choice:
                 worker = choice.worker
@@ -145,16 +166,12 @@ class Router:
                     ):
                         choice.answered(answer.status)
                         await checked(worker, answer)
-                        prefilled = handoff.read_prefill(await read(worker, answer))
+                        return await read_answer(worker, answer)
                 except RefusedError as error:
                     self._pass_over(self.prefill, worker.id, refused, error)
-                    continue
                 except UpstreamError:
                     self.prefill.failed(worker.id, "broke_off")
                     raise
-            call.prefill_done_s = self.clock.now_s()
-            call.prompt_tokens, call.cached_tokens = prefilled.prompt_tokens, prefilled.cached_tokens
-            return prefilled
 
     async def _decode(
         self,
@@ -166,7 +183,7 @@ class Router:
     ) -> web.StreamResponse:
         """Decode on the worker that the policy chooses. One that refuses has read nothing; the next may."""
         refused: set[str] = set()
-        body = handoff.decode_body(call.body, prefilled.kv_params)
+        body = handoff.decode_body(call.body, prefilled.kv_params, call.dialect)
         while True:
             with self.decode.take(request, call.expected_tokens(), refused, broken) as choice:
                 worker = choice.worker
@@ -205,6 +222,10 @@ class Router:
                 self._decisions.write(record, call.decisions)
         except OSError as error:  # a full disk must not fail requests
             log.error("request %s has no record: %s", call.request_id, error)
+
+
+async def _read_prefill(worker: Worker, answer: aiohttp.ClientResponse) -> PrefillAnswer:
+    return handoff.read_prefill(await read(worker, answer))
 
 
 def _failed(
