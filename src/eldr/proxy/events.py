@@ -44,6 +44,9 @@ class EventReader:
 
     def feed(self, data: bytes) -> bytes:
         """Take what arrived; return what the client gets now: whole events, as they came."""
+        if not self._rest and _only_tokens(data):
+            self.token_events += data.count(b"\n\ndata:") + 1
+            return data
         data = self._rest + data
         passed, start = [], 0
         for end in _EVENT_END.finditer(data):
@@ -107,6 +110,18 @@ class EventReader:
             self.prompt_tokens = usage.prompt_tokens
         if usage.output_tokens is not None:
             self.output_tokens = usage.output_tokens
+
+
+def _only_tokens(data: bytes) -> bool:
+    """Whether these are surely whole events of output: nearly all of a stream, seen without parsing any."""
+    return (
+        data.startswith(b"data: {")
+        and data.endswith(b"}\n\n")
+        and b'"error"' not in data
+        and b"[DONE]" not in data
+        and b"\r" not in data
+        and data.count(b'"usage":') == data.count(b'"usage":null')
+    )
 
 
 @dataclass(frozen=True, slots=True)

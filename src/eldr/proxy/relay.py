@@ -5,9 +5,12 @@ status, and the router can still try again. After that a failure ends the stream
 without [DONE] (or the last event of its API).
 """
 
-import aiohttp
+import asyncio
+from typing import cast
+
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
 from eldr.metrics.prometheus import RouterMetrics
@@ -15,9 +18,9 @@ from eldr.pool import Worker
 from eldr.proxy import handoff, headers
 from eldr.proxy.answers import error_event
 from eldr.proxy.call import Call
+from eldr.proxy.connection import Answer, BrokenOffError
 from eldr.proxy.events import EventReader, read_answer
 from eldr.proxy.fields import JSON_ERRORS
-from eldr.proxy.upstream import BrokenOffError, read, read_chunk
 
 
 class RefusalError(Exception):
@@ -28,20 +31,18 @@ class RefusalError(Exception):
         self.status, self.body, self.headers = status, body, headers
 
 
-async def checked(worker: Worker, answer: aiohttp.ClientResponse) -> None:
+async def checked(_: Worker, answer: Answer) -> None:
     """Raise RefusalError for an answer that is not of status 200."""
     if answer.status != 200:
-        raise RefusalError(answer.status, await read(worker, answer), headers.to_client(answer.headers))
+        raise RefusalError(answer.status, await answer.read(), headers.to_client(answer.headers))
 
 
-async def relay(
-    call: Call, worker: Worker, answer: aiohttp.ClientResponse, metrics: RouterMetrics
-) -> web.StreamResponse:
+async def relay(call: Call, worker: Worker, answer: Answer, metrics: RouterMetrics) -> web.StreamResponse:
     """Give the client the worker's answer. Raises RefusalError and BrokenOffError while nothing was sent."""
     await checked(worker, answer)
     if answer.content_type == "text/event-stream":
         return await _Stream(call, worker, answer, metrics).run()
-    whole = read_answer(await read(worker, answer), call.cached_tokens)
+    whole = read_answer(await answer.read(), call.cached_tokens)
     call.output_tokens = whole.output_tokens
     if call.prompt_tokens is None:
         call.prompt_tokens = whole.prompt_tokens
@@ -50,54 +51,106 @@ async def relay(
     return web.Response(status=200, body=whole.body, headers=passed)
 
 
-async def pass_on(call: Call, worker: Worker, answer: aiohttp.ClientResponse) -> web.Response:
+async def pass_on(call: Call, worker: Worker, answer: Answer) -> web.Response:
     """The answer of a worker that decoded nothing, as it is."""
-    body = await read(worker, answer)
+    body = await answer.read()
     passed = headers.to_client(answer.headers)
     passed.extend(call.answer_headers())
     return web.Response(status=200, body=body, headers=passed)
 
 
 class _Stream:
-    """One stream from a worker to a client."""
+    """One stream from a worker to a client: the `Sink` of the worker's answer.
 
-    def __init__(
-        self, call: Call, worker: Worker, answer: aiohttp.ClientResponse, metrics: RouterMetrics
-    ) -> None:
+    Until the client's headers are sent, output waits in `_pending`; after that it goes from the worker's
+    connection to the client's without a task between. A task only begins and ends the stream, and waits where
+    the client reads more slowly than the worker writes.
+    """
+
+    def __init__(self, call: Call, worker: Worker, answer: Answer, metrics: RouterMetrics) -> None:
         self.call, self.worker, self.answer, self.metrics = call, worker, answer, metrics
         self.events = EventReader(
             hides_usage=handoff.hides_usage(call.body, call.dialect), cached_tokens=call.cached_tokens
         )
         self.last_output_s: float | None = None
+        self._chunked = call.request.version >= HttpVersion11
+        self._client: asyncio.Transport | None = None
+        self._pending: list[bytes] = []
+        self._over, self._error = False, cast(BrokenOffError | None, None)
+        self._news: asyncio.Future[None] | None = None
 
     async def run(self) -> web.StreamResponse:
-        first = await self._next()
+        self.answer.pass_to(self)
+        while not self._pending and not self._over:
+            await self._wait()
+        if not self._pending and self._error is not None:
+            raise self._error
         self._refuse_error_before_output()
         client = web.StreamResponse(headers=headers.to_client(self.answer.headers))
         client.headers.extend(self.call.answer_headers())
-        await client.prepare(self.call.request)
-        try:
-            await client.write(first)
-            while data := await self._next():
-                await client.write(data)
-        except BrokenOffError as error:
-            await self._end_broken(client, error)
+        if self._chunked:
+            client.enable_chunked_encoding()
+        writer = await client.prepare(self.call.request)
+        assert writer is not None
+        await self._pass_on(writer)
+        if self._error is not None:
+            await self._end_broken(client, self._error)
         self._note_end()
         await client.write_eof()
         return client
 
-    async def _next(self) -> bytes:
-        """The next whole events, b"" at the end of a stream that ended as it should."""
-        while chunk := await read_chunk(self.worker, self.answer):
-            tokens_before = self.events.token_events
-            passed = self.events.feed(chunk)
-            if self.events.token_events > tokens_before:
-                self._note_output()
-            if passed:
-                return passed
-        if not self.events.done:
-            raise BrokenOffError(f"worker {self.worker.id} ({self.worker.url}) ended a stream too early")
-        return b""
+    def take(self, data: bytes) -> None:
+        """A piece of the worker's answer, from the event loop."""
+        tokens_before = self.events.token_events
+        passed = self.events.feed(data)
+        if self.events.token_events > tokens_before:
+            self._note_output()
+        if not passed:
+            return
+        if self._client is None:
+            self._pending.append(passed)
+            self._wake()
+        else:
+            self._write(passed)
+
+    def end(self, error: BrokenOffError | None) -> None:
+        """The worker's answer ended."""
+        if error is None and not self.events.done:
+            error = BrokenOffError(
+                f"worker {self.worker.id} ({self.worker.url}) ended a stream too early"
+            )
+        self._over, self._error = True, error
+        self._wake()
+
+    async def _pass_on(self, writer: AbstractStreamWriter) -> None:
+        """Let output flow until its end; while the client lags, nothing is read from the worker."""
+        self._client = self.call.request.transport
+        if self._client is None:
+            raise ConnectionResetError("the client left")
+        self._write(b"".join(self._pending))
+        while not self._over:
+            if self.answer.paused:
+                await writer.drain()
+                self.answer.resume()
+            else:
+                await self._wait()
+
+    def _write(self, data: bytes) -> None:
+        assert self._client is not None
+        if self._client.is_closing():
+            return  # the request's task is about to be cancelled
+        self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self.call.request.protocol.writing_paused:
+            self.answer.pause()
+            self._wake()
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     def _refuse_error_before_output(self) -> None:
         """A stream that begins with an error becomes an answer of that status."""

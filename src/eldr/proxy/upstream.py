@@ -1,100 +1,165 @@
-"""The HTTP side of workers: one client session, and its errors mapped once.
+"""The HTTP side of workers: connections that are kept for the next request, and what can fail, in two kinds.
 
 Refused: no byte of the request was sent. Broken off: the worker may have read it. The difference decides what
 a retry may re-use (docs/operations.md, "Failures").
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property, lru_cache
+from urllib.parse import quote, urlsplit
 
-import aiohttp
 from multidict import CIMultiDict
 
 from eldr.config import Config
 from eldr.errors import UpstreamError
 from eldr.pool import Worker
+from eldr.proxy.connection import Answer, Connection
+from eldr.proxy.connection import BrokenOffError as BrokenOffError
 
 KEEP_ALIVE_S = 2.0
 """Idle connections end before vLLM's server ends them (after 5 s), or a request could meet a closed one."""
+
+MAX_IDLE = 1024
+"""Idle connections kept for a worker; those above are closed."""
 
 
 class RefusedError(UpstreamError):
     """No connection to the worker: it has not seen the request."""
 
 
-class BrokenOffError(UpstreamError):
-    """The connection broke or fell silent after the request was sent: the worker may have started on it."""
-
-
 class Upstream:
     """Requests to workers. Made inside a running event loop, closed by `close`."""
 
     def __init__(self, config: Config) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),  # cookies of one client must not reach the next
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=config.connect_timeout_s, sock_read=config.idle_timeout_s
-            ),
-        )
+        self._connect_timeout_s, self._idle_timeout_s = config.connect_timeout_s, config.idle_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._idle: dict[str, list[tuple[float, Connection]]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._session.close()
+        """Close the connections that nobody uses."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for idle in self._idle.values():
+            for _, connection in idle:
+                connection.close()
+        self._idle.clear()
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, worker: Worker, path: str, body: bytes, headers: CIMultiDict[str]
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AbstractAsyncContextManager[Answer]:
         """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel."""
-        with mapped_errors(worker):
-            response = await self._session.post(
-                worker.url + path, data=body, headers=headers, allow_redirects=False
-            )
-        async with response:
-            yield response
+        head = _head("POST", worker.url, path, headers, f"Content-Length: {len(body)}\r\n")
+        return self._exchange(worker, head + body)
 
     async def get(
         self, worker: Worker, path: str, timeout_s: float, authorization: str | None = None
     ) -> tuple[int, bytes]:
         """Status and body of a short GET."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        headers = {} if authorization is None else {"Authorization": authorization}
-        with mapped_errors(worker):
-            async with self._session.get(
-                worker.url + path, timeout=timeout, headers=headers, allow_redirects=False
-            ) as response:
-                return response.status, await response.read()
+        headers = CIMultiDict({} if authorization is None else {"Authorization": authorization})
+        headers["Accept-Encoding"] = "identity"
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with self._exchange(worker, _head("GET", worker.url, path, headers)) as answer:
+                    return answer.status, await answer.read()
+        except TimeoutError:
+            raise BrokenOffError(
+                f"worker {worker.id} ({worker.url}) did not answer {path} within {timeout_s:g} s"
+            ) from None
+
+    @asynccontextmanager
+    async def _exchange(self, worker: Worker, request: bytes) -> AsyncIterator[Answer]:
+        connection = self._kept(worker.url) or await self._connect(worker)
+        try:
+            answer = connection.send(request, worker)
+            await answer.head()
+            yield answer
+        finally:
+            if connection.finish():
+                self._keep(worker.url, connection)
+
+    async def _connect(self, worker: Worker) -> Connection:
+        parts = urlsplit(worker.url)
+        tls = self._tls if parts.scheme == "https" else None
+        port = parts.port or (443 if tls else 80)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self._idle_timeout_s), parts.hostname or "", port, ssl=tls
+                )
+        except OSError as error:  # TimeoutError and ssl's errors are some
+            raise RefusedError(
+                f"worker {worker.id} ({worker.url}) cannot be reached: {_reason(error)}"
+            ) from error
+        return connection
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
+
+    def _kept(self, url: str) -> Connection | None:
+        """The connection that was used last, since it is the least likely to have been closed."""
+        idle = self._idle.get(url)
+        while idle:
+            since_s, connection = idle.pop()
+            if connection.usable and self._loop.time() - since_s < KEEP_ALIVE_S:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, url: str, connection: Connection) -> None:
+        idle = self._idle.setdefault(url, [])
+        if len(idle) >= MAX_IDLE:
+            connection.close()
+            return
+        idle.append((self._loop.time(), connection))
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(KEEP_ALIVE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long; go on while there are connections."""
+        oldest_s = self._loop.time() - KEEP_ALIVE_S
+        for url, idle in list(self._idle.items()):
+            for since_s, connection in idle:
+                if since_s <= oldest_s:
+                    connection.close()
+            self._idle[url] = [kept for kept in idle if kept[0] > oldest_s]
+            if not self._idle[url]:
+                del self._idle[url]
+        self._sweeper = self._loop.call_later(KEEP_ALIVE_S, self._sweep) if self._idle else None
 
 
-async def read(worker: Worker, response: aiohttp.ClientResponse) -> bytes:
+async def read(_: Worker, answer: Answer) -> bytes:
     """The whole body of an answer."""
-    with mapped_errors(worker):
-        return await response.read()
+    return await answer.read()
 
 
-async def read_chunk(worker: Worker, response: aiohttp.ClientResponse) -> bytes:
-    """The next piece of an answer's body as soon as it is there; empty at its end."""
-    with mapped_errors(worker):
-        return await response.content.readany()
+def _head(method: str, url: str, path: str, headers: CIMultiDict[str], length: str = "") -> bytes:
+    """The head of a request. Raises ValueError for a header that would end its line."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
+        raise ValueError("a header's value holds a line end")
+    host, target = _host(url), _target(path)
+    head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n"
+    return head.encode("utf-8", "surrogateescape")
 
 
-@contextmanager
-def mapped_errors(worker: Worker) -> Iterator[None]:
-    """aiohttp's errors as RefusedError and BrokenOffError, naming the worker."""
-    try:
-        yield
-    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-        raise RefusedError(
-            f"worker {worker.id} ({worker.url}) cannot be reached: {_reason(error)}"
-        ) from error
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        raise BrokenOffError(f"worker {worker.id} ({worker.url}) broke off: {_reason(error)}") from error
+@lru_cache(maxsize=4096)
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
 
 
-def _reason(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    if isinstance(number, int) and number > 0:
-        return os.strerror(number)
+@lru_cache(maxsize=256)
+def _target(path: str) -> str:
+    """A decoded path as it may stand in a request line."""
+    return quote(path, safe="/:@!$&'()*+,;=~-._")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error.errno, int) and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__
