@@ -22,7 +22,7 @@ NAME = "active_experts_k4"
 @click.option("--batch", default=12, show_default=True, help="Requests in flight a decode worker.")
 @click.option("--repeats", default=1, show_default=True, help="Runs of each policy.")
 def main(out: Path, work: Path, requests: int, batch: int, repeats: int) -> None:
-    """Measure and write active_experts_k4.json and .png."""
+    """Measure and keep active_experts_k4."""
     settings = Settings(
         out=work,
         model=model_path(),

@@ -1,8 +1,13 @@
-"""Runs a comparison and keeps its numbers and its bar chart beside the documents."""
+"""Runs a comparison and keeps its numbers and plots beside the documents.
+
+python -m eldr.bench.publish report demo docs/bench    # keep the report of a demo, too
+"""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
+
+import click
 
 from eldr.bench.experiment import Experiment, count_stages, run_experiment
 from eldr.bench.local import replay_engine
@@ -44,6 +49,26 @@ def _publish(experiment: Experiment, stages: Stages, name: str, folder: Path) ->
     stages.console.print(rich_table(report), soft_wrap=False)
     for sentence in findings(report):
         stages.console.print(f"• {sentence}")
+    keep(experiment.settings.out, name, folder)
+
+
+def keep(report: Path, name: str, folder: Path) -> None:
+    """Copy a report folder to FOLDER: numbers as NAME.json, bars as NAME.png, other plots as NAME_PLOT.png."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(experiment.settings.out / "report.json", folder / f"{name}.json")
-    shutil.copyfile(experiment.settings.out / "policies.png", folder / f"{name}.png")
+    shutil.copyfile(report / "report.json", folder / f"{name}.json")
+    shutil.copyfile(report / "policies.png", folder / f"{name}.png")
+    for plot in ("active_experts", "signatures", "placement"):
+        shutil.copyfile(report / f"{plot}.png", folder / f"{name}_{plot}.png")
+
+
+@click.command()
+@click.argument("report", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("name")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def main(report: Path, name: str, folder: Path) -> None:
+    """Keep the numbers and plots of a report folder as NAME in FOLDER."""
+    keep(report, name, folder)
+
+
+if __name__ == "__main__":
+    main()

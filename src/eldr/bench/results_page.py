@@ -33,7 +33,11 @@ SECTIONS = (
         "Active experts with four decode workers",
         "make bench-active-experts",
         "Mixed-domain traffic, every policy in turn over the same engines.",
-        (("active_experts_k4.png", "Active experts and TPOT by policy"),),
+        (
+            ("active_experts_k4.png", "Active experts and TPOT by policy"),
+            ("active_experts_k4_active_experts.png", "Active experts over time"),
+            ("active_experts_k4_placement.png", "Who went where"),
+        ),
     ),
     Section(
         "tpot_wide",
@@ -47,7 +51,7 @@ SECTIONS = (
     Section(
         "tpot_wide_replay",
         "Time per output token, one engine at a time",
-        "make bench-tpot",
+        "python -m eldr.bench.tpot --out docs/bench --replay",
         "The decisions of the live run above, replayed without engines that steal each other's time: "
         "policies differ by who decodes together, and by nothing else.",
         (("tpot_wide_replay.png", "Active experts and TPOT by policy, replayed"),),

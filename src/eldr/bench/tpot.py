@@ -18,14 +18,18 @@ NAME = "tpot_wide"
 @click.option(
     "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
 )
-@click.option("--requests", default=160, show_default=True, help="Prompts to serve in each run.")
+@click.option("--requests", default=128, show_default=True, help="Prompts to serve in each run.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each policy.")
-def main(out: Path, work: Path, requests: int, repeats: int) -> None:
-    """Measure and write tpot_wide.json, tpot_wide_replay.json and their plots."""
+@click.option("--replay", is_flag=True, help="Then replay each policy's decisions on one engine at a time.")
+def main(out: Path, work: Path, requests: int, repeats: int, replay: bool) -> None:
+    """Measure and keep tpot_wide, and with --replay tpot_wide_replay.
+
+    Batches of 16 and long outputs: a prefill reads every expert, which hides what decode steps read.
+    """
     settings = Settings(
-        out=work, model=wide_model(), decode=2, max_tokens=96, requests=requests, repeats=repeats
+        out=work, model=wide_model(), decode=2, batch=16, max_tokens=192, requests=requests, repeats=repeats
     )
-    measure(settings, NAME, out, then_replay=True)
+    measure(settings, NAME, out, then_replay=replay)
 
 
 if __name__ == "__main__":
