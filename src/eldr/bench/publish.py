@@ -53,7 +53,7 @@ def _publish(experiment: Experiment, stages: Stages, name: str, folder: Path) ->
 
 
 def keep(report: Path, name: str, folder: Path) -> None:
-    """Copy a report folder to FOLDER: numbers as NAME.json, bars as NAME.png, other plots as NAME_PLOT.png."""
+    """Copy a report folder to FOLDER: numbers as NAME.json, bars as NAME.png, others as NAME_PLOT.png."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(report / "report.json", folder / f"{name}.json")
     shutil.copyfile(report / "policies.png", folder / f"{name}.png")
