@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -22,3 +23,26 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write"), replacing(tmp_path / "file" / "x"):
         pass
+
+
+def test_folders_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(ConfigError, match="no regular file"), replacing(path):
+            pass
+    assert os.listdir(tmp_path) == ["fifo"]
+
+
+def test_a_full_disk_is_one_expected_error_that_leaves_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "kept"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="cannot write .*kept: No space left on device"), replacing(path):
+        pass
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["kept"]
