@@ -1,9 +1,10 @@
 """The workers of one role and the ledger of what is in flight on each.
 
-Used from one thread: an event loop or a simulation. No I/O.
+Used from one thread: an event loop or a simulation. No I/O. Several processes may share a ledger.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.errors import ConfigError, ProfileError
+from eldr.ledger import Ledger, Slots
 from eldr.types import Matrix, PoolView
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
@@ -27,10 +29,11 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class _Seat:
-    """Where a worker stands in the pool's arrays, until it is removed."""
+    """Where a worker stands in the pool's order and in the ledger, until it is removed."""
 
     worker: Worker
     index: int
+    slot: int
     removed: bool = False
 
 
@@ -67,14 +70,17 @@ class Reservation:
 
 
 class WorkerPool:
-    """Workers in order of arrival. They may come and go; the indices of a view hold for that view."""
+    """Workers in order of arrival. They may come and go; the indices of a view hold for that view.
 
-    def __init__(self, workers: Iterable[Worker] = ()) -> None:
+    ledger: shared with the pools of other processes for the same role; None for one of its own. What is in
+    flight is then what all of them have in flight, and a worker that one of them finds down is out for all.
+    """
+
+    def __init__(self, workers: Iterable[Worker] = (), ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or Ledger()
         self._seats: dict[str, _Seat] = {}
         self._ids: tuple[str, ...] = ()
-        self._in_flight = np.zeros(0, np.int64)
-        self._in_flight_tokens = np.zeros(0, np.float64)
-        self._available = np.zeros(0, np.bool_)
+        self._slots = np.zeros(0, np.intp)
         self._centroids: Matrix | None = None
         self._has_centroid = np.zeros(0, np.bool_)
         for worker in workers:
@@ -98,9 +104,9 @@ class WorkerPool:
         """Return a snapshot that later changes of the pool do not touch; its arrays are read-only."""
         return PoolView(
             worker_ids=self._ids,
-            in_flight=_read_only(self._in_flight.copy()),
-            in_flight_tokens=_read_only(self._in_flight_tokens.copy()),
-            available=_read_only(self._available.copy()),
+            in_flight=_read_only(self._ledger.requests(self._slots)),
+            in_flight_tokens=_read_only(self._ledger.tokens(self._slots)),
+            available=_read_only(self._ledger.available(self._slots)),
             centroids=self._centroids,
             has_centroid=self._has_centroid,
         )
@@ -108,20 +114,26 @@ class WorkerPool:
     def reserve(self, worker_id: str, tokens: float = 0.0) -> Reservation:
         """Count a request of `tokens` (prompt plus expected output) on a worker until it is released."""
         seat = self._seat(worker_id)
-        self._in_flight[seat.index] += 1
-        self._in_flight_tokens[seat.index] += tokens
+        self._ledger.add(seat.slot, 1, tokens)
         return Reservation(self, seat, tokens)
 
     def in_flight(self, worker_id: str) -> int:
         """Requests reserved on a worker and not yet released."""
-        return int(self._in_flight[self._seat(worker_id).index])
+        return int(self._ledger.requests(self._slot_of(worker_id))[0])
 
     def available(self, worker_id: str) -> bool:
-        return bool(self._available[self._seat(worker_id).index])
+        return bool(self._ledger.available(self._slot_of(worker_id))[0])
 
-    def set_available(self, worker_id: str, available: bool) -> None:
-        """Let policies choose a worker, or not: while it is down or draining."""
-        self._available[self._seat(worker_id).index] = available
+    def set_available(self, worker_id: str, available: bool | None) -> None:
+        """Let policies choose a worker, or not: while it is down or draining.
+
+        None is for one that this process has not checked yet: not for it, and no verdict for the others.
+        """
+        self._ledger.judge(self._seat(worker_id).slot, available)
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """A block, as short as can be, in which no other process chooses and reserves."""
+        return self._ledger.exclusive()
 
     def set_centroids(self, centroids: Matrix | None, worker_ids: Sequence[str] | None = None) -> None:
         """Give row i of `centroids` [n, D] to the i-th of `worker_ids` (None: the pool's order).
@@ -148,11 +160,11 @@ class WorkerPool:
         for other in self.workers:
             if worker.id == other.id or worker.url == other.url:
                 raise ConfigError(f"worker {worker.id} ({worker.url}) is there already; give each once")
-        self._seats[worker.id] = _Seat(worker, len(self))
+        slot = self._ledger.claim(f"{worker.id} {worker.url}")
+        self._seats[worker.id] = _Seat(worker, len(self), slot)
         self._ids += (worker.id,)
-        self._in_flight = np.append(self._in_flight, 0)
-        self._in_flight_tokens = np.append(self._in_flight_tokens, 0.0)
-        self._available = np.append(self._available, True)
+        self._slots = np.append(self._slots, slot)
+        self._ledger.judge(slot, True)
         matrix = None if self._centroids is None else np.pad(self._centroids, ((0, 1), (0, 0)))
         self._publish_centroids(matrix, np.append(self._has_centroid, False))
 
@@ -164,9 +176,8 @@ class WorkerPool:
         for position, other in enumerate(self._seats.values()):
             other.index = position
         self._ids = tuple(self._seats)
-        self._in_flight = np.delete(self._in_flight, seat.index)
-        self._in_flight_tokens = np.delete(self._in_flight_tokens, seat.index)
-        self._available = np.delete(self._available, seat.index)
+        self._slots = np.delete(self._slots, seat.index)
+        self._ledger.give_up(seat.slot)
         matrix = None if self._centroids is None else np.delete(self._centroids, seat.index, axis=0)
         self._publish_centroids(matrix, np.delete(self._has_centroid, seat.index))
 
@@ -175,18 +186,17 @@ class WorkerPool:
             raise ConfigError(f"no worker {worker_id!r} in the pool; it has {', '.join(self._ids) or 'none'}")
         return self._seats[worker_id]
 
+    def _slot_of(self, worker_id: str) -> Slots:
+        return np.array([self._seat(worker_id).slot])
+
     def _publish_centroids(self, matrix: Matrix | None, given: npt.NDArray[np.bool_]) -> None:
         """Replace the arrays that views share, and never change them in place."""
         self._centroids = None if matrix is None else _read_only(matrix)
         self._has_centroid = _read_only(given)
 
     def _release(self, seat: _Seat, tokens: float) -> None:
-        if seat.removed:
-            return
-        self._in_flight[seat.index] -= 1
-        self._in_flight_tokens[seat.index] -= tokens
-        if self._in_flight[seat.index] == 0:
-            self._in_flight_tokens[seat.index] = 0.0  # sums of fractions leave a rest
+        if not seat.removed:
+            self._ledger.add(seat.slot, -1, -tokens)
 
 
 def _read_only(array: Array) -> Array:

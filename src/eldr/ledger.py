@@ -1,0 +1,145 @@
+"""What is in flight on each worker of one role, in memory that several router processes can share.
+
+One row a process, one column a worker. A process writes only its own row, and readers add the rows up, so
+counts need no lock. Choosing a worker and counting the request on it must not be interrupted by another
+process: that is what `exclusive` is for. Why this way: docs/adr/0007-shared-ledger.md.
+"""
+
+import fcntl
+import hashlib
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.errors import ConfigError
+
+CAPACITY = 4096
+"""Workers of one role, at most."""
+
+PATIENCE_S = 0.25
+"""How long a process waits for the others before it chooses by counts that may be a moment old."""
+
+Slots = npt.NDArray[np.intp]
+
+_UNKNOWN, _UP, _DOWN = 0, 1, 2
+
+
+class Ledger:
+    """The ledger as the process that owns `row` uses it; by default there is only this process.
+
+    `shared` makes one for several: before they are forked, since they inherit its memory and its lock.
+    """
+
+    def __init__(self, rows: int = 1, row: int = 0, memory: mmap.mmap | None = None, lock: int = -1) -> None:
+        self._memory, self._lock, self._row = memory, lock, row
+        buffer, start = memory if memory is not None else bytearray(_bytes(rows)), 0
+        self._columns = []
+        for kind in ("i8", "f8", "i1", "i1"):
+            column = np.frombuffer(buffer, kind, rows * CAPACITY, start).reshape(rows, CAPACITY)
+            self._columns.append(column)
+            start += column.nbytes
+        self._requests, self._tokens, self._verdict, self._known = self._columns
+        self._keys = np.frombuffer(buffer, "S16", CAPACITY, start)
+
+    @classmethod
+    def shared(cls, rows: int) -> "Ledger":
+        """A ledger for `rows` processes that will be forked from this one. Its memory ends with the last."""
+        lock, path = tempfile.mkstemp(prefix="eldr-lock-")
+        os.unlink(path)
+        return cls(rows, 0, mmap.mmap(-1, _bytes(rows)), lock)
+
+    def of_process(self, row: int) -> "Ledger":
+        """The same ledger as the process of another row uses it."""
+        return Ledger(len(self._requests), row, self._memory, self._lock)
+
+    def clear(self, row: int) -> None:
+        """Give back all that a process held, once it is dead."""
+        for column in self._columns:
+            column[row] = 0
+
+    def claim(self, name: str) -> int:
+        """The slot of a worker, the same in all processes. Raises ConfigError when there is none left."""
+        key = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).hexdigest().encode()
+        with self.exclusive():
+            known = self._known.any(axis=0)
+            places = np.flatnonzero(known & (self._keys == key))
+            if not len(places):
+                places = np.flatnonzero(~known)
+            if not len(places):
+                raise ConfigError(f"worker {name}: a router takes at most {CAPACITY} workers of a role")
+            slot = int(places[0])
+            self._keys[slot] = key
+            self._known[self._row, slot] = 1
+            return slot
+
+    def give_up(self, slot: int) -> None:
+        """Forget a worker in this process, with all that is in flight on it."""
+        for column in self._columns:
+            column[self._row, slot] = 0
+
+    def add(self, slot: int, requests: int, tokens: float) -> None:
+        """Change what this process has in flight on a worker."""
+        place = self._row, slot
+        self._requests[place] += requests
+        self._tokens[place] += tokens
+        if self._requests[place] == 0:
+            self._tokens[place] = 0.0  # sums of fractions leave a rest
+
+    def requests(self, slots: Slots) -> npt.NDArray[np.int64]:
+        """Requests in flight on some workers, of all processes."""
+        total: npt.NDArray[np.int64] = self._requests.take(slots, axis=1).sum(axis=0)
+        return total
+
+    def tokens(self, slots: Slots) -> npt.NDArray[np.float64]:
+        """Tokens in flight on some workers, of all processes."""
+        total: npt.NDArray[np.float64] = self._tokens.take(slots, axis=1).sum(axis=0)
+        return total
+
+    def judge(self, slot: int, up: bool | None) -> None:
+        """Say that a worker is up or down; None takes back what this process said."""
+        self._verdict[self._row, slot] = _UNKNOWN if up is None else _UP if up else _DOWN
+
+    def available(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Workers that this process found up and no process finds down."""
+        said = self._verdict.take(slots, axis=1)
+        up: npt.NDArray[np.bool_] = (said[self._row] == _UP) & (said.max(axis=0, initial=0) < _DOWN)
+        return up
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from choosing, at most as long as they have patience.
+
+        The kernel frees the lock of a process that dies. One that was stopped while it held it delays the
+        others, and does not stop them: for a moment they choose by counts that may be old.
+        """
+        if self._lock < 0:
+            yield
+            return
+        held = self._acquire()
+        try:
+            yield
+        finally:
+            if held:
+                fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+    def _acquire(self) -> bool:
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= until_s:
+                    return False
+                time.sleep(20e-6)
+
+
+def _bytes(rows: int) -> int:
+    """Size of requests, tokens, verdicts and known workers of each process, and the workers' keys."""
+    return CAPACITY * (rows * (8 + 8 + 1 + 1) + 16)
