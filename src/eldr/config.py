@@ -15,7 +15,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
-from eldr.settings_fleet import BreakerConfig, RetryConfig
+from eldr.settings_fleet import AdminConfig, BreakerConfig, RetryConfig
 from eldr.settings_observe import ObserveConfig
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -74,6 +74,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     seed: int = 0
     breaker: BreakerConfig = BreakerConfig()
     retry: RetryConfig = RetryConfig()
+    admin: AdminConfig = AdminConfig()
     observe: ObserveConfig = ObserveConfig()
 
 
@@ -106,8 +107,9 @@ def parse_option(text: str) -> tuple[str, Any]:
 def _merged(file: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags over the file; options given without a policy's name are for the file's policy."""
     merged = {**file, **flags}
-    if isinstance(file.get("observe"), dict) and "observe" in flags:
-        merged["observe"] = {**file["observe"], **flags["observe"]}
+    for group in ("observe", "admin"):
+        if isinstance(file.get(group), dict) and group in flags:
+            merged[group] = {**file[group], **flags[group]}
     policies = file.get("policy"), flags.get("policy")
     if all(isinstance(policy, dict) for policy in policies) and "name" not in policies[1]:  # type: ignore[operator]
         merged["policy"] = {**policies[0], **policies[1]}  # type: ignore[dict-item]
@@ -145,7 +147,7 @@ def _check_workers(config: Config) -> None:
         if names.count(name) > 1:
             raise ConfigError(f"two workers are named {name!r}; give each its own name (NAME=URL)")
     for worker in (*config.prefill, *config.decode):
-        _check_url(worker)
+        check_url(worker)
     for role in (config.prefill, config.decode):
         urls = [worker.url for worker in role]
         for worker in role:
@@ -153,7 +155,8 @@ def _check_workers(config: Config) -> None:
                 raise ConfigError(f"worker {worker.name!r}: {worker.url!r} is given twice")
 
 
-def _check_url(worker: WorkerConfig) -> None:
+def check_url(worker: WorkerConfig) -> None:
+    """Raise ConfigError for a URL that is not the root of an HTTP server."""
     try:
         parts = urlsplit(worker.url)
         right = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)

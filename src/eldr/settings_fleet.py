@@ -31,3 +31,16 @@ class RetryConfig(Struct, frozen=True, forbid_unknown_fields=True):
     share: Annotated[float, Meta(ge=0, le=1)] = 0.2
     least_per_s: Annotated[float, Meta(ge=0)] = 1.0
     burst: Annotated[int, Meta(ge=0)] = 100
+
+
+class AdminConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The admin API (eldr.proxy.admin), which runs when it has a port.
+
+    key_file: file that holds its key; without one the key is that of the environment's ELDR_ADMIN_KEY.
+    drain_s: after this long, a draining worker is removed with what it still runs.
+    """
+
+    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    host: str = "127.0.0.1"
+    key_file: str | None = None
+    drain_s: Annotated[float, Meta(ge=0)] = 300.0

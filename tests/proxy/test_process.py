@@ -137,6 +137,27 @@ async def test_a_drain_has_an_end() -> None:
                     await request
 
 
+async def test_the_admin_api_has_its_own_port_and_key(tmp_path: Path) -> None:
+    port, admin = free_port(), free_port()
+    (tmp_path / "key").write_text("secret-key\n")
+    (tmp_path / "eldr.yaml").write_text(f"admin: {{key_file: {tmp_path / 'key'}}}")
+    async with engines(2, {}) as made:
+        args = [*workers(made), "--port", str(port), "--admin-port", str(admin), "--policy", "jsq"]
+        line = await failure(*args)
+        assert "admin API needs a key" in line
+        async with serving(*args, "--config", str(tmp_path / "eldr.yaml")) as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            async with aiohttp.ClientSession() as http:
+                url = f"http://127.0.0.1:{admin}/workers"
+                async with http.get(url) as answer:
+                    assert answer.status == 401
+                async with http.get(url, headers={"Authorization": "Bearer secret-key"}) as answer:
+                    assert [worker["name"] for worker in (await answer.json())["workers"]] == ["p0", "d0"]
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            assert b"secret-key" not in await process.stderr.read()
+
+
 async def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])

@@ -24,12 +24,13 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 @dataclass
 class Stack:
-    """Engines and the router before them; `http` is a client with its own connections."""
+    """Engines and the router before them (`app`); `http` is a client with its own connections."""
 
     prefill: list[MockEngine]
     decode: list[MockEngine]
     url: str
     http: aiohttp.ClientSession
+    app: web.Application
 
     async def post(
         self, path: str = COMPLETIONS, headers: dict[str, str] | None = None, **body: Any
@@ -110,7 +111,7 @@ async def stack(
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):
                     engine.received.clear()  # what the router asked at its start is not the test's matter
-                yield Stack(first, second, url, http)
+                yield Stack(first, second, url, http, app)
 
 
 @asynccontextmanager

@@ -60,6 +60,7 @@ def _spread(args: list[str]) -> list[str]:
 )
 @click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
+@click.option("--admin-port", type=int, help="Port of the admin API, on loopback. [none]")
 @click.option(
     "--config", "file", metavar="YAML", help="File with these and more settings; flags win over it."
 )
@@ -71,6 +72,8 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
     if policy is not None or options:
         given["policy"] = {"options": dict(parse_option(option) for option in options)}
         given["policy"] |= {"name": policy} if policy else {}
+    if (port := given.pop("admin_port", None)) is not None:
+        given["admin"] = {"port": port}
     config = load_config(file, given)
     configure(config.observe.log_format)
     serve(config)

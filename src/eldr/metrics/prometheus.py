@@ -114,6 +114,12 @@ class RouterMetrics:
             if value is not None:
                 histogram.observe(value)
 
+    def forget_worker(self, role: str, worker: str) -> None:
+        """Drop all samples of a worker that has left, so that workers which come and go do not pile up."""
+        by_worker = (self.worker_requests, self.upstream_errors, self.in_flight, self.worker_up)
+        for metric in (*by_worker, self.breaker_state):
+            metric.remove_by_labels({"role": role, "worker": worker})
+
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes."""
         return generate_latest(self.registry)

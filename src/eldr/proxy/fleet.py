@@ -14,9 +14,10 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
 from eldr.pool import Worker, WorkerPool
 from eldr.proxy.attempt import Attempt
-from eldr.proxy.breaker import STATE_VALUES, Breaker
+from eldr.proxy.breaker import STATE_VALUES, Breaker, State
+from eldr.proxy.centroids import CentroidSeats
 from eldr.settings_fleet import BreakerConfig
-from eldr.types import Decision, PoolView, RoutingRequest
+from eldr.types import Decision, Matrix, PoolView, RoutingRequest
 
 NOBODY: Set[str] = frozenset()
 
@@ -27,6 +28,7 @@ class _Member:
 
     breaker: Breaker
     up: bool = True
+    draining: bool = False
 
 
 class Fleet:
@@ -47,9 +49,46 @@ class Fleet:
         self._metrics, self._clock, self._breaker_config = metrics, clock, breaker
         self._members: dict[str, _Member] = {}
         self._tripped: dict[str, Breaker] = {}
+        self._seats: CentroidSeats | None = None
         for worker in self.pool.workers:
             self._members[worker.id] = _Member(Breaker(breaker, clock))
             self._publish(worker.id)
+
+    def set_centroids(self, centroids: Matrix) -> None:
+        """Give the i-th worker the i-th row of `centroids` [n, D]; those that join later take what is free.
+
+        Raises ProfileError unless there are as many rows as workers.
+        """
+        self.pool.set_centroids(centroids)
+        self._seats = CentroidSeats(self.pool, centroids)
+
+    def add(self, worker: Worker) -> None:
+        """Add a worker, out until its first check. Raises ConfigError when its name or URL is there."""
+        self.pool.add(worker)
+        self._members[worker.id] = _Member(Breaker(self._breaker_config, self._clock))
+        self.mark(worker.id, up=False)
+        if self._seats is not None:
+            self._seats.joined(worker.id)
+        self._publish(worker.id)
+
+    def remove(self, worker_id: str) -> None:
+        """Take a worker out, and its metrics. Requests on it run on, uncounted."""
+        self.pool.remove(worker_id)
+        del self._members[worker_id]
+        self._tripped.pop(worker_id, None)
+        if self._seats is not None:
+            self._seats.left(worker_id)
+        self._metrics.forget_worker(self.role, worker_id)
+
+    def has(self, worker: Worker) -> bool:
+        """Is this worker there, and not another that took its name?"""
+        return worker.id in self.pool and self.pool[worker.id] == worker
+
+    def set_draining(self, worker_id: str, draining: bool) -> None:
+        """Choose the worker no more, or again."""
+        member = self._members[worker_id]
+        member.draining = draining
+        self.mark(worker_id, member.up)
 
     def view(self) -> PoolView:
         """The pool as policies see it: available is who is up and let through by its breaker."""
@@ -108,14 +147,18 @@ class Fleet:
         """Did the worker pass its last checks?"""
         return self._members[worker_id].up
 
+    def breaker_state(self, worker_id: str) -> State:
+        return self._members[worker_id].breaker.state
+
     def may_choose(self, worker_id: str) -> bool:
         """May the worker be chosen now?"""
         return self.pool.available(worker_id) and self._members[worker_id].breaker.allows()
 
     def mark(self, worker_id: str, up: bool) -> None:
         """Let the worker be chosen, or not."""
-        self._members[worker_id].up = up
-        self.pool.set_available(worker_id, up)
+        member = self._members[worker_id]
+        member.up = up
+        self.pool.set_available(worker_id, up and not member.draining)
 
     def failed(self, worker_id: str, kind: str) -> None:
         """Count a failure of the worker.
@@ -124,7 +167,7 @@ class Fleet:
         breaker, so that one that comes and goes is left alone longer each time.
         """
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
-        if kind in ("refused", "health"):
+        if kind in ("refused", "health") and worker_id in self._members:
             self.mark(worker_id, up=False)
             self._members[worker_id].breaker.trip()
             self._note(worker_id)
@@ -134,6 +177,8 @@ class Fleet:
 
     def _note(self, worker_id: str) -> None:
         """Keep the breakers that are not closed, the only ones that a choice must ask."""
+        if worker_id not in self._members:
+            return  # removed while a request ran on it
         breaker = self._members[worker_id].breaker
         if breaker.state == "closed":
             self._tripped.pop(worker_id, None)
@@ -147,7 +192,7 @@ class Fleet:
         up = self._metrics.worker_up.labels(self.role, worker_id)
         up.set_function(lambda: float(self.may_choose(worker_id)))
         state = self._metrics.breaker_state.labels(self.role, worker_id)
-        state.set_function(lambda: STATE_VALUES[self._members[worker_id].breaker.state])
+        state.set_function(lambda: STATE_VALUES[self.breaker_state(worker_id)])
         self._metrics.worker_requests.labels(self.role, worker_id)
 
 

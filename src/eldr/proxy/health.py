@@ -50,25 +50,34 @@ class HealthChecker:
 
     async def check_all(self) -> None:
         """Check every worker once, all at the same time."""
-        checks = (self._check(fleet, worker) for fleet in self.fleets for worker in fleet.pool.workers)
+        checks = (self.check(fleet, worker) for fleet in self.fleets for worker in fleet.pool.workers)
         await asyncio.gather(*checks)
 
-    async def _check(self, fleet: Fleet, worker: Worker) -> None:
+    def forget(self, worker_id: str) -> None:
+        """Drop what is known of a worker that was removed."""
+        self._failures.pop(worker_id, None)
+        self.problems.pop(worker_id, None)
+
+    async def check(self, fleet: Fleet, worker: Worker) -> None:
+        """Check one worker now, and let it in or out. One that has left meanwhile is ignored."""
         try:
             status, _ = await self._upstream.get(worker, "/health", self._timeout_s)
             if status >= 500:
                 raise UpstreamError(f"worker {worker.id} ({worker.url}) answers /health with {status}")
-            if not fleet.is_up(worker.id):
+            if fleet.has(worker) and not fleet.is_up(worker.id):
                 await self._admit(fleet, worker)
-            self._failures[worker.id] = 0
+            self._failures.pop(worker.id, None)
         except (UpstreamError, ConfigError, ProfileError) as error:
-            self._note_failure(fleet, worker, error)
+            if fleet.has(worker):
+                self._note_failure(fleet, worker, error)
 
     async def _admit(self, fleet: Fleet, worker: Worker) -> None:
         """Let a worker in that has come up, if it serves the right model."""
         cards = await served_models(self._upstream, worker, self._timeout_s)
         if cards is not None:
             self._guard.check(worker, cards)
+        if not fleet.has(worker):
+            return
         fleet.mark(worker.id, up=True)
         self.problems.pop(worker.id, None)
         log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)

@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
+from eldr.proxy.admin import admin_site
 from eldr.proxy.app import create_app
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.health import HealthChecker
+from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
@@ -62,7 +64,7 @@ async def running_app(
     prefill = Fleet("prefill", config.prefill, policies[0], metrics, clock, config.breaker)
     decode = Fleet("decode", config.decode, policies[1], metrics, clock, config.breaker)
     if profile is not None:
-        decode.pool.set_centroids(profile.centroids)
+        decode.set_centroids(profile.centroids)
     signer = Signer(profile, clock)
     records = RecordWriter(config.records) if config.records else None
     observe = config.observe
@@ -93,8 +95,11 @@ async def running_app(
             decisions=decisions,
             tracing=tracing,
         )
-        async with _background(checker.run()):
-            yield create_app(router, upstream, (prefill, decode), metrics, config)
+        with closing(Membership(checker, config.admin.drain_s)) as membership:
+            async with _background(checker.run()), admin_site(config.admin, membership):
+                app = create_app(router, upstream, (prefill, decode), metrics, config)
+                app[MEMBERSHIP] = membership
+                yield app
     finally:
         await upstream.close()
         await tracing.close()

@@ -91,5 +91,6 @@ def _check_answer(worker: Worker, answer: PrefillAnswer, signer: Signer) -> None
 
 
 def _unreachable(fleet: Fleet, checker: HealthChecker) -> str:
-    problems = "; ".join(str(checker.problems[worker.id]) for worker in fleet.pool.workers)
+    ids = [worker.id for worker in fleet.pool.workers if worker.id in checker.problems]
+    problems = "; ".join(str(checker.problems[worker_id]) for worker_id in ids)
     return f"no {fleet.role} worker is reachable: {problems}; start one, or wait longer with --wait SECONDS"

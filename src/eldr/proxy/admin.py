@@ -1,0 +1,137 @@
+"""The admin API: workers listed, added, drained and removed, on a port and with a key of its own."""
+
+import hmac
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from msgspec import Meta, Struct
+
+from eldr.errors import ConfigError
+from eldr.proxy.answers import error_answer
+from eldr.proxy.app import Handler, openai_errors
+from eldr.proxy.fields import JSON_ERRORS
+from eldr.proxy.membership import Membership, UnknownWorkerError
+from eldr.settings_fleet import AdminConfig
+
+log = logging.getLogger(__name__)
+
+KEY_VARIABLE = "ELDR_ADMIN_KEY"
+BODY_LIMIT_BYTES = 64 * 1024
+
+
+class _NewWorker(Struct, forbid_unknown_fields=True):
+    role: str
+    url: str
+    name: str | None = None
+
+
+class _Limit(Struct, forbid_unknown_fields=True):
+    limit_s: Annotated[float, Meta(ge=0)] | None = None
+
+
+def admin_key(config: AdminConfig) -> str:
+    """The key from its file or from the environment. Raises ConfigError when there is none.
+
+    The message never tells what the file holds.
+    """
+    if config.key_file is None:
+        key = os.environ.get(KEY_VARIABLE, "")
+    else:
+        try:
+            key = Path(config.key_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"admin.key_file: {config.key_file!r} cannot be read as text") from None
+    if not key.strip():
+        raise ConfigError(
+            f"the admin API needs a key; set admin.key_file to a file with one, or {KEY_VARIABLE}"
+        )
+    return key.strip()
+
+
+def create_admin_app(membership: Membership, key: str) -> web.Application:
+    """The application behind the admin port. Every path needs `Authorization: Bearer KEY`."""
+
+    async def list_all(_: web.Request) -> web.Response:
+        return web.json_response({"workers": [asdict(worker) for worker in membership.snapshot()]})
+
+    async def add(request: web.Request) -> web.Response:
+        new = msgspec.json.decode(await request.read(), type=_NewWorker)
+        worker = await membership.add(new.role, new.url.rstrip("/"), new.name)
+        return web.json_response(asdict(membership.seen(worker.id)), status=201)
+
+    async def drain(request: web.Request) -> web.Response:
+        limit = msgspec.json.decode(await request.read() or b"{}", type=_Limit)
+        name = request.match_info["name"]
+        membership.drain(name, limit.limit_s)
+        return web.json_response(asdict(membership.seen(name)), status=202)
+
+    async def remove(request: web.Request) -> web.Response:
+        membership.remove(request.match_info["name"])
+        return web.Response(status=204)
+
+    app = web.Application(
+        client_max_size=BODY_LIMIT_BYTES, middlewares=[openai_errors, _only_with(key), _config_errors]
+    )
+    app.router.add_get("/workers", list_all)
+    app.router.add_post("/workers", add)
+    app.router.add_post("/workers/{name}/drain", drain)
+    app.router.add_delete("/workers/{name}", remove)
+    return app
+
+
+@asynccontextmanager
+async def admin_site(config: AdminConfig, membership: Membership) -> AsyncIterator[None]:
+    """Serve the admin API while the block runs, if a port is configured. Raises ConfigError."""
+    if config.port is None:
+        yield
+        return
+    runner = web.AppRunner(create_admin_app(membership, admin_key(config)), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, config.host, config.port).start()
+        except OSError as error:
+            raise ConfigError(
+                f"the admin API cannot listen on {config.host}:{config.port}: {error.strerror or error}; "
+                "choose another port with --admin-port"
+            ) from None
+        log.info("admin API on http://%s:%d", config.host, runner.addresses[0][1])
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _only_with(key: str) -> Middleware:
+    expected = f"Bearer {key}".encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if hmac.compare_digest(given, expected):
+            return await handler(request)
+        return error_answer(
+            401, "the admin API needs its key: Authorization: Bearer KEY", "authentication_error"
+        )
+
+    return check
+
+
+@web.middleware
+async def _config_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what was asked for wrongly with 400 or 404."""
+    try:
+        return await handler(request)
+    except UnknownWorkerError as error:
+        return error_answer(404, str(error), "not_found_error")
+    except ConfigError as error:
+        return error_answer(400, str(error), "invalid_request_error")
+    except JSON_ERRORS as error:
+        return error_answer(400, f"the body is not as expected: {error}", "invalid_request_error")
