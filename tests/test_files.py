@@ -42,7 +42,7 @@ def test_a_full_disk_is_one_expected_error_that_leaves_the_old_content(
     path = tmp_path / "kept"
     path.write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ConfigError, match="cannot write .*kept: No space left on device"), replacing(path):
+    with pytest.raises(ConfigError, match=r"cannot write .*kept: No space left"), replacing(path):
         pass
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["kept"]

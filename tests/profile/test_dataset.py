@@ -1,5 +1,6 @@
 """The calibration set: what is saved comes back, and what is wrong is named."""
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,12 +95,36 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         np.save(file, np.ones(3))
     with pytest.raises(CalibrationError, match="is not a calibration set"):
         CalibrationSet.load(path)
-    with pytest.raises(CalibrationError, match="is not a calibration set"):
+    with pytest.raises(CalibrationError, match=r"cannot read .*: Is a directory"):
         CalibrationSet.load(tmp_path)
 
 
+def test_members_that_are_no_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "cal.npz"
+    good = calibration_set(requests=3)
+    good.save(path)
+    meta = np.load(path)["meta"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ARRAYS:
+            archive.writestr(f"{name}.npy", b"hello")
+        with archive.open("meta.npy", "w") as file:
+            np.save(file, meta)
+    with pytest.raises(CalibrationError, match="'prefill_counts' is not an array"):
+        CalibrationSet.load(path)
+
+
+def test_a_header_that_numpy_cannot_even_tokenize(tmp_path: Path) -> None:
+    path = tmp_path / "cal.npz"
+    good = calibration_set(requests=3, layers=2, experts=8)
+    np.savez(path, meta=np.array("{}"), **{name: getattr(good, name) for name in ARRAYS})
+    path.write_bytes(path.read_bytes().replace(b"'shape': (3, 2, 8), }", b"'shape': (3, 2, 8X, }"))
+    with pytest.raises(CalibrationError, match="is damaged"):
+        CalibrationSet.load(path)
+
+
 @pytest.mark.parametrize(
-    "meta", ["{", "[]", "{}", '{"model": "m"}', '{"model": 3, "top_k": 2, "eldr_version": "0"}']
+    "meta",
+    ["{", "[]", "[" * 100_000, "{}", '{"model": "m"}', '{"model": 3, "top_k": 2, "eldr_version": "0"}'],
 )
 def test_bad_metadata(tmp_path: Path, meta: str) -> None:
     good = calibration_set(requests=3)

@@ -2,10 +2,9 @@
 
 import json
 import zipfile
-import zlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, BinaryIO, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +14,6 @@ from eldr.errors import CalibrationError
 from eldr.files import replacing
 
 _REMEDY = "record it again with `eldr calibrate`"
-_DAMAGE = (
-    OSError,
-    ValueError,
-    TypeError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 _REQUIRED = ("prefill_counts", "decode_counts", "label", "prompt_tokens", "output_tokens", "meta")
 
 
@@ -92,23 +81,40 @@ class CalibrationSet:
             return cls(
                 model=meta["model"], top_k=meta["top_k"], eldr_version=str(meta["eldr_version"]), **arrays
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             _fail("meta", f"not readable in {path} ({error})")
         except CalibrationError as error:
             raise CalibrationError(f"{path}: {error}") from None
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    known = {field.name for field in fields(CalibrationSet)} | {"meta"}
-    if path.exists() and not zipfile.is_zipfile(path):
-        raise CalibrationError(f"{path} is not a calibration set, or is cut off; {_REMEDY}")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files if name in known}
+        with path.open("rb") as file:
+            return _unpack(file, path)
     except FileNotFoundError:
         raise CalibrationError(f"no calibration set at {path}; {_REMEDY}") from None
-    except _DAMAGE as error:
+    except OSError as error:
+        raise CalibrationError(f"cannot read {path}: {error.strerror}; {_REMEDY}") from error
+
+
+def _unpack(file: BinaryIO, path: Path) -> dict[str, npt.NDArray[Any]]:
+    known = {field.name for field in fields(CalibrationSet)} | {"meta"}
+    if not zipfile.is_zipfile(file):
+        raise CalibrationError(f"{path} is not a calibration set, or is cut off; {_REMEDY}")
+    file.seek(0)
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files if name in known}
+    except Exception as error:  # numpy, zipfile and zlib raise nearly anything on damaged bytes
         raise CalibrationError(f"{path} is damaged ({error}); {_REMEDY}") from error
+    return {name: _array(name, value) for name, value in found.items()}
+
+
+def _array(name: str, value: object) -> npt.NDArray[Any]:
+    """What numpy read; it gives the raw bytes of a member that is no array."""
+    if not isinstance(value, np.ndarray):
+        _fail(name, "not an array")
+    return value
 
 
 def _check_types(calibration: CalibrationSet) -> None:
