@@ -24,10 +24,18 @@ NAME = "tpot_wide"
 def main(out: Path, work: Path, requests: int, repeats: int, replay: bool) -> None:
     """Measure and keep tpot_wide, and with --replay tpot_wide_replay.
 
-    Batches of 16 and long outputs: a prefill reads every expert, which hides what decode steps read.
+    Batches of 16 and long outputs: a prefill reads every expert, which hides what decode steps read. A closed
+    loop: what else the machine does must not change the batches.
     """
     settings = Settings(
-        out=work, model=wide_model(), decode=2, batch=16, max_tokens=192, requests=requests, repeats=repeats
+        out=work,
+        model=wide_model(),
+        decode=2,
+        batch=16,
+        closed=True,
+        max_tokens=128,
+        requests=requests,
+        repeats=repeats,
     )
     measure(settings, NAME, out, then_replay=replay)
 
