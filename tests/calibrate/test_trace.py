@@ -51,3 +51,8 @@ def test_what_cannot_be_trusted_is_refused(params: dict[str, object], message: s
 def test_an_engine_without_a_connector_is_named() -> None:
     with pytest.raises(CalibrationError, match="EldrConnector"):
         Trace().parse({"choices": [{"text": ""}], "usage": USAGE, "kv_transfer_params": None})
+
+
+def test_an_answer_that_counts_no_tokens_is_refused() -> None:
+    with pytest.raises(CalibrationError, match="no token usage"):
+        Trace().parse({**answer(eldr=PREFILL, eldr_decode=DECODE), "usage": None})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eldr.capture.tracing import DecodeTrace, count_ids, decode_ids, encode_ids
+from eldr.capture.tracing import DecodeTrace, decode_ids, encode_ids
 from eldr.errors import PayloadError
 
 RNG = np.random.default_rng(0)
@@ -35,15 +35,6 @@ def test_a_hole_or_an_unseen_choice_is_no_trace() -> None:
     trace.add(10, np.full((1, 3, 2), -1))
     assert trace.ids(3) is None
     assert trace.ids(1) is None
-
-
-def test_counts_of_ids() -> None:
-    rows = ids(50)
-    counts = count_ids(rows, 8)
-    assert counts.shape == (3, 8)
-    for layer in range(3):
-        for expert in range(8):
-            assert counts[layer, expert] == (rows[:, layer] == expert).sum()
 
 
 @pytest.mark.parametrize(("experts", "dtype"), [(256, "uint8"), (300, "uint16")])

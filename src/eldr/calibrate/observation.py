@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from eldr.errors import CalibrationError
 from eldr.types import Counts
 
 
@@ -20,6 +21,18 @@ class Observation:
     top_k: int
     prompt_tokens: int
     output_tokens: int
+
+
+def token_usage(answer: dict[str, object]) -> tuple[int, int]:
+    """Prompt and output tokens by a completion answer; CalibrationError where it does not say."""
+    usage = answer.get("usage")
+    tokens = (
+        [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+    )
+    match tokens:
+        case [int(prompt), int(output)]:
+            return prompt, output
+    raise CalibrationError(f"the answer has no token usage ({usage!r}); is this a completions endpoint?")
 
 
 class Source(Protocol):

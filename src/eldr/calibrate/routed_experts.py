@@ -12,9 +12,9 @@ import io
 import numpy as np
 import numpy.typing as npt
 
-from eldr.calibrate.observation import Observation
+from eldr.calibrate.observation import Observation, token_usage
+from eldr.counting import count_experts
 from eldr.errors import CalibrationError
-from eldr.types import Counts
 
 Ids = npt.NDArray[np.integer]
 
@@ -37,9 +37,9 @@ class RoutedExperts:
         return body
 
     def parse(self, answer: dict[str, object]) -> Observation:
-        usage, choices = answer.get("usage"), answer.get("choices")
-        if not isinstance(usage, dict) or not isinstance(choices, list) or not choices:
-            raise CalibrationError("the answer has no usage or no choices; is this a completions endpoint?")
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            raise CalibrationError("the answer has no choices; is this a completions endpoint?")
         encoded = choices[0].get("routed_experts")
         if not isinstance(encoded, str):
             raise CalibrationError(
@@ -47,7 +47,7 @@ class RoutedExperts:
                 "or load ELDR's connector"
             )
         ids = self._moe_rows(decode_array(encoded))
-        prompt, output = int(usage["prompt_tokens"]), int(usage["completion_tokens"])
+        prompt, output = token_usage(answer)
         if len(ids) != prompt + output - 1:
             raise CalibrationError(
                 f"routed_experts has {len(ids)} rows for {prompt} prompt and {output} output tokens, "
@@ -67,8 +67,9 @@ class RoutedExperts:
             self.moe_layers = moe_layers
         if moe_layers != self.moe_layers:
             raise CalibrationError(f"layers with experts changed from {self.moe_layers} to {moe_layers}")
-        if ids.max() >= self.num_experts:
-            raise CalibrationError(f"expert id {ids.max()} in a model of {self.num_experts} experts")
+        outside = ids[(ids < 0) | (ids >= self.num_experts)]
+        if outside.size:
+            raise CalibrationError(f"expert id {outside[0]} in a model of {self.num_experts} experts")
         return ids[:, list(moe_layers), :]
 
 
@@ -86,11 +87,3 @@ def decode_array(encoded: str) -> Ids:
             f"routed_experts is {array.dtype} {array.shape}, not integers [tokens, layers, top_k]"
         )
     return array
-
-
-def count_experts(ids: Ids, num_experts: int) -> Counts:
-    """Counts uint32 [L, E] of expert ids [tokens, L, top_k]."""
-    _, layers, _ = ids.shape
-    flat = ids.astype(np.int64) + np.arange(layers)[None, :, None] * num_experts
-    counts = np.bincount(flat.ravel(), minlength=layers * num_experts)
-    return counts.reshape(layers, num_experts).astype(np.uint32)

@@ -1,7 +1,7 @@
 """Calibration on an engine with ELDR's connector, which returns both counts on request."""
 
 from eldr import wire
-from eldr.calibrate.observation import Observation
+from eldr.calibrate.observation import Observation, token_usage
 from eldr.errors import CalibrationError, PayloadError
 from eldr.types import ExpertCounts
 
@@ -20,17 +20,16 @@ class Trace:
         return {**body, "kv_transfer_params": {"eldr": {"trace": True}}}
 
     def parse(self, answer: dict[str, object]) -> Observation:
-        params, usage = answer.get("kv_transfer_params"), answer.get("usage")
+        params = answer.get("kv_transfer_params")
         if not isinstance(params, dict) or "eldr" not in params:
             raise CalibrationError(NO_COUNTS)
-        if "eldr_decode" not in params or not isinstance(usage, dict):
+        if "eldr_decode" not in params:
             raise CalibrationError("the answer has no decode counts; it ended before its second token")
         prefill, decode = _read(params["eldr"]), _read(params["eldr_decode"])
         if prefill.covered < prefill.tokens:
             raise CalibrationError(f"counts of {prefill.covered} of {prefill.tokens} prompt tokens only")
-        return Observation(
-            prefill.counts, decode.counts, prefill.top_k, prefill.tokens, int(usage["completion_tokens"])
-        )
+        _, output = token_usage(answer)
+        return Observation(prefill.counts, decode.counts, prefill.top_k, prefill.tokens, output)
 
 
 def _read(payload: object) -> ExpertCounts:

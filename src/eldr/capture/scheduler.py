@@ -20,7 +20,8 @@ from eldr import wire
 from eldr.capture.options import CaptureOptions, TraceMode, trace_mode
 from eldr.capture.plan import Final, StepKind, StepPlan, StepReport, Traced
 from eldr.capture.tally import Tally
-from eldr.capture.tracing import DecodeTrace, count_ids, encode_ids
+from eldr.capture.tracing import DecodeTrace, encode_ids
+from eldr.counting import count_experts
 from eldr.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class SchedulerSide:
             return
         ids = watched.trace.ids(watched.request.num_output_tokens)
         if ids is not None:
-            counted = count_ids(ids, self._num_experts)
+            counted = count_experts(ids, self._num_experts)
             params["eldr_decode"] = wire.encode_counts(counted, top_k=self._top_k, tokens=len(ids))
             if watched.trace_mode == "ids":
                 params["eldr_decode_ids"] = encode_ids(ids)

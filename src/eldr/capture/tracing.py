@@ -39,14 +39,6 @@ class DecodeTrace:
         return np.stack(known) if known and len(known) == len(rows) else None
 
 
-def count_ids(ids: NDArray[np.integer], num_experts: int) -> NDArray[np.uint32]:
-    """uint32 [L, E]: how often each expert occurs in ids [n, L, k]."""
-    num_layers = ids.shape[1]
-    flat = ids.astype(np.int64) + np.arange(num_layers)[None, :, None] * num_experts
-    counts = np.bincount(flat.ravel(), minlength=num_layers * num_experts)
-    return counts.reshape(num_layers, num_experts).astype(np.uint32)
-
-
 def encode_ids(ids: NDArray[np.integer]) -> dict[str, object]:
     """The payload `kv_transfer_params["eldr_decode_ids"]` for ids [n, L, k]: zlib and base64 of uint8 or
     uint16.
