@@ -6,7 +6,7 @@ from eldr.calibrate.collect import ServedModel, Target, collect, served_model
 from eldr.calibrate.journal import Header, Journal
 from eldr.calibrate.prompts import Prompt
 from eldr.calibrate.routed_experts import RoutedExperts
-from eldr.errors import CalibrationError, UpstreamError
+from eldr.errors import CalibrationError, ConfigError, UpstreamError
 
 from .fake_engine import EXPERTS, LAYERS, TOP_K, FakeEngine, choices, oracle_counts
 
@@ -92,6 +92,18 @@ async def test_an_engine_without_expert_choices_ends_the_run_early(tmp_path, eng
 async def test_no_usable_prompt_at_all_is_an_error(tmp_path) -> None:
     with pytest.raises(CalibrationError, match=r"no prompt gave expert counts; p\.jsonl:1: status 400"):
         await measure(FakeEngine(), tmp_path / "j", prompts("BAD"))
+
+
+async def test_no_usable_prompt_is_an_error_after_a_run_on_others_too(tmp_path) -> None:
+    await measure(FakeEngine(), tmp_path / "j", prompts("alpha"))
+    with pytest.raises(CalibrationError, match="no prompt gave expert counts"):
+        await measure(FakeEngine(), tmp_path / "j", prompts("BAD"))
+
+
+@pytest.mark.parametrize("url", ["", "engine", "http://", "http://[", "http://h:99999", "ftp://h"])
+async def test_what_is_no_url_is_said(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not the URL of an engine"):
+        await served_model(url)
 
 
 async def test_the_served_model_is_the_first() -> None:

@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from eldr.calibrate.journal import Header, Journal
 from eldr.calibrate.observation import Observation
-from eldr.errors import CalibrationError
+from eldr.errors import CalibrationError, ConfigError
 
 HEADER = Header(model="m", source="trace", max_tokens=8)
 
@@ -64,3 +66,28 @@ def test_a_damaged_journal_is_refused(tmp_path) -> None:
     (tmp_path / "j").write_bytes(b"\n".join([lines[0], lines[1][:40], b""]))
     with pytest.raises(CalibrationError, match="is damaged"):
         Journal(tmp_path / "j", HEADER)
+
+
+@pytest.mark.parametrize("content", [b"notes of mine", b"notes\nof mine", b"\0" * 100])
+def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, content: bytes) -> None:
+    (tmp_path / "j").write_bytes(content)
+    with pytest.raises(CalibrationError, match="is damaged"):
+        Journal(tmp_path / "j", HEADER)
+    assert (tmp_path / "j").read_bytes() == content
+
+
+def test_a_journal_that_cannot_be_written_is_an_expected_error(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "j"):
+        with pytest.raises(ConfigError, match="cannot write"):
+            Journal(path, HEADER)
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
+def test_a_full_disk_is_said_once(tmp_path) -> None:
+    with Journal(tmp_path / "j", HEADER) as journal:
+        journal._file.close()
+        journal._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the journal closes it
+        with pytest.raises(ConfigError, match="No space left"):
+            journal.append("k0", observation(0))
+    assert journal.done == {}

@@ -38,3 +38,14 @@ def test_no_prompt_at_all_is_an_error(tmp_path, content: str) -> None:
 def test_a_missing_file_is_an_error(tmp_path) -> None:
     with pytest.raises(CalibrationError, match="no prompt file at"):
         read_prompts(tmp_path / "absent.jsonl")
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path) -> None:
+    (tmp_path / "p.jsonl").symlink_to(tmp_path / "gone")
+    with pytest.raises(CalibrationError, match=r"cannot read .*p\.jsonl: No such file"):
+        read_prompts(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "one"}\n', encoding="utf-8-sig")
+    assert [p.text for p in read_prompts(tmp_path / "p.jsonl").prompts] == ["one"]

@@ -10,7 +10,7 @@ import aiohttp
 from eldr.calibrate.journal import Journal
 from eldr.calibrate.observation import Observation, Source
 from eldr.calibrate.prompts import Prompt
-from eldr.errors import CalibrationError, UpstreamError
+from eldr.errors import CalibrationError, ConfigError, EldrError, UpstreamError
 
 Progress = Callable[[], None]
 
@@ -47,7 +47,9 @@ class ServedModel:
 
 
 async def served_model(url: str) -> ServedModel:
-    """The first model that an engine serves. UpstreamError where nothing answers as one."""
+    """The first model that an engine serves. ConfigError for what is no URL, UpstreamError where nothing
+    answers as an engine.
+    """
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session,
@@ -56,6 +58,10 @@ async def served_model(url: str) -> ServedModel:
             answer.raise_for_status()
             card = (await answer.json())["data"][0]
             return ServedModel(str(card["id"]), str(card.get("root") or card["id"]))
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        raise ConfigError(
+            f"{url!r} is not the URL of an engine; give one such as http://127.0.0.1:8000"
+        ) from error
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         raise UpstreamError(
             f"no engine answers at {url}/v1/models ({_describe(error)}); is it running?"
@@ -68,8 +74,8 @@ async def collect(
     """Measure the prompts that the journal does not hold yet, `concurrency` at a time.
 
     A prompt that the engine refuses is counted and named. Raises CalibrationError when the engine gives no
-    usable answer at all, UpstreamError when it cannot be reached any more; the journal keeps what was
-    measured.
+    usable answer at all, UpstreamError when it cannot be reached any more, ConfigError when the journal
+    cannot be written. The journal keeps what was measured.
     """
     run = _Run(target, source, journal, progress)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(target.timeout_s)) as session:
@@ -78,13 +84,13 @@ async def collect(
             async with asyncio.TaskGroup() as group:
                 for _ in range(target.concurrency):
                     group.create_task(run.drain(session, queue))
-        except* (CalibrationError, UpstreamError) as errors:
+        except* EldrError as errors:
             raise errors.exceptions[0] from None
-    if run.failed and not journal.done:
-        raise CalibrationError(f"no prompt gave expert counts; {run.failed[0]}")
     observed = [
         (prompt, journal.done[prompt_key(prompt)]) for prompt in prompts if prompt_key(prompt) in journal.done
     ]
+    if run.failed and not observed:
+        raise CalibrationError(f"no prompt gave expert counts; {run.failed[0]}")
     return Outcome(observed, run.failed)
 
 

@@ -8,6 +8,8 @@ import base64
 import binascii
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import msgspec
 import numpy as np
 
 from eldr.calibrate.observation import Observation
-from eldr.errors import CalibrationError
+from eldr.errors import CalibrationError, ConfigError
 from eldr.types import Counts
 
 
@@ -46,15 +48,19 @@ class Entry(msgspec.Struct, frozen=True):
 class Journal:
     """Opens or creates `path`, reads what it holds, appends to it. Close it, or use it as a context
     manager.
+
+    Raises CalibrationError for a file that is damaged or of another run, which is left as it is, and
+    ConfigError where the file cannot be written.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         self.done: dict[str, Observation] = {}
-        if path.exists():
-            self._read(header)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab")
+        with _os_errors(path):
+            if path.exists():
+                self._read(header)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab")
         if self._file.tell() == 0:
             self._write_line(msgspec.json.encode(header))
 
@@ -64,7 +70,8 @@ class Journal:
         self.done[key] = observation
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that could not be written, which was said then
+            self._file.close()
 
     def delete(self) -> None:
         """Close and remove the journal, once its observations are stored elsewhere."""
@@ -78,14 +85,17 @@ class Journal:
         self.close()
 
     def _write_line(self, line: bytes) -> None:
-        self._file.write(line + b"\n")
-        self._file.flush()
+        with _os_errors(self.path):
+            self._file.write(line + b"\n")
+            self._file.flush()
 
     def _read(self, header: Header) -> None:
-        whole, newline, _ = self.path.read_bytes().rpartition(b"\n")
-        os.truncate(self.path, len(whole) + len(newline))
-        if not whole:
-            return
+        whole, _, cut_short = self.path.read_bytes().rpartition(b"\n")
+        if whole or not msgspec.json.encode(header).startswith(cut_short):
+            self._read_lines(whole, header)
+        os.truncate(self.path, len(whole) + len(b"\n") if whole else 0)
+
+    def _read_lines(self, whole: bytes, header: Header) -> None:
         first, *rest = whole.split(b"\n")
         try:
             found = msgspec.json.decode(first, type=Header)
@@ -98,6 +108,14 @@ class Journal:
                 f"{self.path} is of another run ({_differences(found, header)}); "
                 "delete it or choose another output file"
             )
+
+
+@contextmanager
+def _os_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another output file") from error
 
 
 def _differences(found: Header, wanted: Header) -> str:

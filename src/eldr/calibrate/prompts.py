@@ -1,5 +1,6 @@
 """Prompt files: JSON lines {"prompt": str, "domain" or "label": str}, one file or a folder of them."""
 
+import codecs
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class PromptSet:
 def read_prompts(path: Path) -> PromptSet:
     """Read a JSON-lines file, or every *.jsonl below a folder in name order.
 
-    A damaged line is skipped and named; without one usable line: CalibrationError.
+    A damaged line is skipped and named. CalibrationError for a file that cannot be read, and where there is
+    not one usable line.
     """
     found = PromptSet([], [])
     for file in _files(path):
@@ -51,7 +53,11 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_file(file: Path, found: PromptSet) -> None:
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+    try:
+        content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise CalibrationError(f"cannot read {file}: {error.strerror}") from error
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         origin = f"{file.name}:{number}"
