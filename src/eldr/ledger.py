@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,13 +94,11 @@ class Ledger:
 
     def requests(self, slots: Slots) -> npt.NDArray[np.int64]:
         """Requests in flight on some workers, of all processes."""
-        total: npt.NDArray[np.int64] = self._requests.take(slots, axis=1).sum(axis=0)
-        return total
+        return _sums(self._requests, slots)
 
     def tokens(self, slots: Slots) -> npt.NDArray[np.float64]:
         """Tokens in flight on some workers, of all processes."""
-        total: npt.NDArray[np.float64] = self._tokens.take(slots, axis=1).sum(axis=0)
-        return total
+        return _sums(self._tokens, slots)
 
     def judge(self, slot: int, up: bool | None) -> None:
         """Say that a worker is up or down; None takes back what this process said."""
@@ -107,8 +106,11 @@ class Ledger:
 
     def available(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Workers that this process found up and no process finds down."""
+        if len(self._verdict) == 1:
+            up: npt.NDArray[np.bool_] = self._verdict[0][slots] == _UP
+            return up
         said = self._verdict.take(slots, axis=1)
-        up: npt.NDArray[np.bool_] = (said[self._row] == _UP) & (said.max(axis=0, initial=0) < _DOWN)
+        up = (said[self._row] == _UP) & (said.max(axis=0, initial=0) < _DOWN)
         return up
 
     @contextmanager
@@ -143,3 +145,9 @@ class Ledger:
 def _bytes(rows: int) -> int:
     """Size of requests, tokens, verdicts and known workers of each process, and the workers' keys."""
     return CAPACITY * (rows * (8 + 8 + 1 + 1) + 16)
+
+
+def _sums(column: npt.NDArray[Any], slots: Slots) -> npt.NDArray[Any]:
+    """What all processes have at some slots. One alone, the usual case, has nothing to add up."""
+    total: npt.NDArray[Any] = column[0][slots] if len(column) == 1 else column.take(slots, axis=1).sum(axis=0)
+    return total

@@ -1,6 +1,7 @@
 """One request on its way through the router: what the client sent, and what has happened so far."""
 
 import time
+from functools import cached_property
 from typing import Any
 
 from aiohttp import web
@@ -74,9 +75,14 @@ class Call:
 
     def leg_headers(self, leg: str) -> CIMultiDict[str]:
         """The client's headers for a leg, under a request id of its own."""
-        passed = headers.to_engine(self.request.headers, f"{self.engine_id}-{leg}")
+        passed = self._engine_headers.copy()
+        passed[headers.REQUEST_ID] = f"{self.engine_id}-{leg}"
         self.trace.pass_on(passed)
         return passed
+
+    @cached_property
+    def _engine_headers(self) -> CIMultiDict[str]:
+        return headers.to_engine(self.request.headers, self.engine_id)
 
     def answer_headers(self) -> CIMultiDict[str]:
         """What the router adds to every answer."""

@@ -10,7 +10,6 @@ from typing import cast
 
 import msgspec
 from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
 from eldr.metrics.prometheus import RouterMetrics
@@ -31,7 +30,7 @@ class RefusalError(Exception):
         self.status, self.body, self.headers = status, body, headers
 
 
-async def checked(_: Worker, answer: Answer) -> None:
+async def checked(answer: Answer) -> None:
     """Raise RefusalError for an answer that is not of status 200."""
     if answer.status != 200:
         raise RefusalError(answer.status, await answer.read(), headers.to_client(answer.headers))
@@ -39,7 +38,7 @@ async def checked(_: Worker, answer: Answer) -> None:
 
 async def relay(call: Call, worker: Worker, answer: Answer, metrics: RouterMetrics) -> web.StreamResponse:
     """Give the client the worker's answer. Raises RefusalError and BrokenOffError while nothing was sent."""
-    await checked(worker, answer)
+    await checked(answer)
     if answer.content_type == "text/event-stream":
         return await _Stream(call, worker, answer, metrics).run()
     whole = read_answer(await answer.read(), call.cached_tokens)
@@ -51,12 +50,18 @@ async def relay(call: Call, worker: Worker, answer: Answer, metrics: RouterMetri
     return web.Response(status=200, body=whole.body, headers=passed)
 
 
-async def pass_on(call: Call, worker: Worker, answer: Answer) -> web.Response:
+async def pass_on(call: Call, answer: Answer) -> web.Response:
     """The answer of a worker that decoded nothing, as it is."""
     body = await answer.read()
     passed = headers.to_client(answer.headers)
     passed.extend(call.answer_headers())
     return web.Response(status=200, body=body, headers=passed)
+
+
+class _Client(web.StreamResponse):
+    """What a streaming client gets; its headers travel with the first output, in one system call."""
+
+    _send_headers_immediately = False
 
 
 class _Stream:
@@ -74,7 +79,7 @@ class _Stream:
         )
         self.last_output_s: float | None = None
         self._chunked = call.request.version >= HttpVersion11
-        self._client: asyncio.Transport | None = None
+        self._client, self._protocol = cast(asyncio.Transport | None, None), call.request.protocol
         self._pending: list[bytes] = []
         self._over, self._error = False, cast(BrokenOffError | None, None)
         self._news: asyncio.Future[None] | None = None
@@ -86,17 +91,19 @@ class _Stream:
         if not self._pending and self._error is not None:
             raise self._error
         self._refuse_error_before_output()
-        client = web.StreamResponse(headers=headers.to_client(self.answer.headers))
+        client = _Client(headers=headers.to_client(self.answer.headers))
         client.headers.extend(self.call.answer_headers())
         if self._chunked:
             client.enable_chunked_encoding()
-        writer = await client.prepare(self.call.request)
-        assert writer is not None
-        await self._pass_on(writer)
+        await client.prepare(self.call.request)
+        if not self._over:
+            await self._pass_on(client)
+        elif self._error is not None:
+            await client.write(self._waiting())
         if self._error is not None:
             await self._end_broken(client, self._error)
         self._note_end()
-        await client.write_eof()
+        await client.write_eof(self._waiting())
         return client
 
     def take(self, data: bytes) -> None:
@@ -116,18 +123,19 @@ class _Stream:
     def end(self, error: BrokenOffError | None) -> None:
         """The worker's answer ended."""
         if error is None and not self.events.done:
-            error = BrokenOffError(
-                f"worker {self.worker.id} ({self.worker.url}) ended a stream too early"
-            )
+            error = BrokenOffError(f"worker {self.worker.id} ({self.worker.url}) ended a stream too early")
         self._over, self._error = True, error
         self._wake()
 
-    async def _pass_on(self, writer: AbstractStreamWriter) -> None:
+    async def _pass_on(self, client: web.StreamResponse) -> None:
         """Let output flow until its end; while the client lags, nothing is read from the worker."""
+        while self._pending:
+            await client.write(self._waiting())
         self._client = self.call.request.transport
         if self._client is None:
             raise ConnectionResetError("the client left")
-        self._write(b"".join(self._pending))
+        writer = await client.prepare(self.call.request)  # made before; this is how to ask for it
+        assert writer is not None
         while not self._over:
             if self.answer.paused:
                 await writer.drain()
@@ -135,12 +143,17 @@ class _Stream:
             else:
                 await self._wait()
 
+    def _waiting(self) -> bytes:
+        data = b"".join(self._pending)
+        self._pending.clear()
+        return data
+
     def _write(self, data: bytes) -> None:
         assert self._client is not None
         if self._client.is_closing():
             return  # the request's task is about to be cancelled
         self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        if self.call.request.protocol.writing_paused:
+        if self._protocol.writing_paused:
             self.answer.pause()
             self._wake()
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Set
 from functools import partial
 from typing import TypeVar
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -16,24 +15,24 @@ from eldr.metrics import logs
 from eldr.metrics.decisions import DecisionLog
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
-from eldr.pool import Worker
 from eldr.proxy import handoff
 from eldr.proxy.answers import error_answer
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
+from eldr.proxy.connection import Answer
 from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.signer import Signer
 from eldr.proxy.trace import Tracing
-from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream, read
+from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream
 from eldr.types import RoutingRequest
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Reader = Callable[[Worker, aiohttp.ClientResponse], Awaitable[T]]
+Reader = Callable[[Answer], Awaitable[T]]
 """Reads the answer of a prefill worker, whose status was 200."""
 
 RETRY_AFTER_S = 2
@@ -165,8 +164,8 @@ class Router:
                         ) as answer,
                     ):
                         choice.answered(answer.status)
-                        await checked(worker, answer)
-                        return await read_answer(worker, answer)
+                        await checked(answer)
+                        return await read_answer(answer)
                 except RefusedError as error:
                     self._pass_over(self.prefill, worker.id, refused, error)
                 except UpstreamError:
@@ -224,8 +223,8 @@ class Router:
             log.error("request %s has no record: %s", call.request_id, error)
 
 
-async def _read_prefill(worker: Worker, answer: aiohttp.ClientResponse) -> PrefillAnswer:
-    return handoff.read_prefill(await read(worker, answer))
+async def _read_prefill(answer: Answer) -> PrefillAnswer:
+    return handoff.read_prefill(await answer.read())
 
 
 def _failed(

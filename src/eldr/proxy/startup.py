@@ -13,7 +13,7 @@ from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.models import served_models
 from eldr.proxy.signer import Signer
-from eldr.proxy.upstream import Upstream, read
+from eldr.proxy.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def _probe(worker: Worker, upstream: Upstream) -> PrefillAnswer | None:
     headers = CIMultiDict({"Content-Type": "application/json"})
     leg = prefill_body(parse(msgspec.json.encode(body)))
     async with upstream.post(worker, "/v1/completions", leg, headers) as response:
-        data = await read(worker, response)
+        data = await response.read()
         if response.status == 200:
             return read_prefill(data)
         log.warning("worker %s does not answer a probe for expert counts (%d)", worker.id, response.status)

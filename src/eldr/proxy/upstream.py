@@ -7,8 +7,7 @@ a retry may re-use (docs/operations.md, "Failures").
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property, lru_cache
 from urllib.parse import quote, urlsplit
 
@@ -54,7 +53,7 @@ class Upstream:
     ) -> AbstractAsyncContextManager[Answer]:
         """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel."""
         head = _head("POST", worker.url, path, headers, f"Content-Length: {len(body)}\r\n")
-        return self._exchange(worker, head + body)
+        return _Exchange(self, worker, head + body)
 
     async def get(
         self, worker: Worker, path: str, timeout_s: float, authorization: str | None = None
@@ -64,23 +63,21 @@ class Upstream:
         headers["Accept-Encoding"] = "identity"
         try:
             async with asyncio.timeout(timeout_s):
-                async with self._exchange(worker, _head("GET", worker.url, path, headers)) as answer:
+                async with _Exchange(self, worker, _head("GET", worker.url, path, headers)) as answer:
                     return answer.status, await answer.read()
         except TimeoutError:
             raise BrokenOffError(
                 f"worker {worker.id} ({worker.url}) did not answer {path} within {timeout_s:g} s"
             ) from None
 
-    @asynccontextmanager
-    async def _exchange(self, worker: Worker, request: bytes) -> AsyncIterator[Answer]:
-        connection = self._kept(worker.url) or await self._connect(worker)
-        try:
-            answer = connection.send(request, worker)
-            await answer.head()
-            yield answer
-        finally:
-            if connection.finish():
-                self._keep(worker.url, connection)
+    def release(self, worker: Worker, connection: Connection) -> None:
+        """End an exchange: keep its connection for the next, or close it."""
+        if connection.finish():
+            self._keep(worker.url, connection)
+
+    async def connection(self, worker: Worker) -> Connection:
+        """A connection to the worker: one that was kept, or a new one. Raises RefusedError."""
+        return self._kept(worker.url) or await self._connect(worker)
 
     async def _connect(self, worker: Worker) -> Connection:
         parts = urlsplit(worker.url)
@@ -133,9 +130,24 @@ class Upstream:
         self._sweeper = self._loop.call_later(KEEP_ALIVE_S, self._sweep) if self._idle else None
 
 
-async def read(_: Worker, answer: Answer) -> bytes:
-    """The whole body of an answer."""
-    return await answer.read()
+class _Exchange(AbstractAsyncContextManager[Answer]):
+    """A request and its answer, on one connection until the block ends."""
+
+    def __init__(self, upstream: Upstream, worker: Worker, request: bytes) -> None:
+        self._upstream, self._worker, self._request = upstream, worker, request
+
+    async def __aenter__(self) -> Answer:
+        self._connection = await self._upstream.connection(self._worker)
+        try:
+            answer = self._connection.send(self._request, self._worker)
+            await answer.head()
+        except BaseException:
+            self._upstream.release(self._worker, self._connection)
+            raise
+        return answer
+
+    async def __aexit__(self, *_: object) -> None:
+        self._upstream.release(self._worker, self._connection)
 
 
 def _head(method: str, url: str, path: str, headers: CIMultiDict[str], length: str = "") -> bytes:
