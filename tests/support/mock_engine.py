@@ -89,7 +89,10 @@ class Received:
 
 @dataclass
 class MockEngine:
-    """One engine on a free port of 127.0.0.1. `blocks`, shared by all, holds what was prefilled."""
+    """One engine on a free port of 127.0.0.1. `blocks`, shared by all, holds what was prefilled.
+
+    foreign: requests of others that its metrics tell of.
+    """
 
     blocks: dict[str, str]
     model: str = "mock"
@@ -97,6 +100,7 @@ class MockEngine:
     faults: Faults = field(default_factory=Faults)
     cached_tokens: int | None = None
     healthy: bool = True
+    foreign: int = 0
     received: list[Received] = field(default_factory=list)
     running: int = 0
     peak: int = 0
@@ -115,6 +119,7 @@ class MockEngine:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/metrics", self._metrics)
         for path in GENERATING:
             app.router.add_post(path, self._infer)
         for path in ("/v1/embeddings", "/tokenize", "/detokenize", "/v1/messages/count_tokens"):
@@ -135,6 +140,11 @@ class MockEngine:
     async def _health(self, _: web.Request) -> web.Response:
         self.health_checks += 1
         return web.Response(status=200 if self.healthy else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        load = {"running": self.running + self.foreign, "waiting": 0}
+        lines = [f'vllm:num_requests_{what}{{model_name="{self.model}"}} {load[what]:.1f}' for what in load]
+        return web.Response(text="# TYPE vllm:num_requests_running gauge\n" + "\n".join(lines) + "\n")
 
     async def _models(self, _: web.Request) -> web.Response:
         card = {"id": self.model, "object": "model", "created": 1, "owned_by": "vllm", "root": self.root}

@@ -17,6 +17,7 @@ from eldr.proxy.attempt import Attempt
 from eldr.proxy.breaker import STATE_VALUES, Breaker, State
 from eldr.proxy.centroids import CentroidSeats
 from eldr.settings_fleet import BreakerConfig
+from eldr.proxy.drift import LoadDrift
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest
 
 NOBODY: Set[str] = frozenset()
@@ -52,6 +53,7 @@ class Fleet:
         self._seats: CentroidSeats | None = None
         for worker in self.pool.workers:
             self._members[worker.id] = _Member(Breaker(breaker, clock))
+        self.drift = LoadDrift(clock)
             self._publish(worker.id)
 
     def set_centroids(self, centroids: Matrix) -> None:
@@ -78,6 +80,7 @@ class Fleet:
         self._tripped.pop(worker_id, None)
         if self._seats is not None:
             self._seats.left(worker_id)
+        self.drift.forget(worker_id)
         self._metrics.forget_worker(self.role, worker_id)
 
     def has(self, worker: Worker) -> bool:
@@ -92,7 +95,7 @@ class Fleet:
 
     def view(self) -> PoolView:
         """The pool as policies see it: available is who is up and let through by its breaker."""
-        view = self.pool.view()
+        view = self.drift.corrected(self.pool.view())
         blocked = {worker_id for worker_id, breaker in self._tripped.items() if not breaker.allows()}
         return replace(view, available=_without(view, view.available, blocked)) if blocked else view
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from eldr.config import Config
 from eldr.errors import ConfigError, ProfileError, UpstreamError
 from eldr.pool import Worker
+from eldr.proxy.drift import engine_load
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.models import ModelGuard, served_models
 from eldr.proxy.upstream import Upstream
@@ -76,8 +77,10 @@ class HealthChecker:
         cards = await served_models(self._upstream, worker, self._timeout_s)
         if cards is not None:
             self._guard.check(worker, cards)
+        load = await engine_load(self._upstream, worker, self._timeout_s)
         if not fleet.has(worker):
             return
+        fleet.drift.note(worker.id, load - fleet.pool.in_flight(worker.id))
         fleet.mark(worker.id, up=True)
         self.problems.pop(worker.id, None)
         log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)
