@@ -16,8 +16,8 @@ from eldr.pool import Worker, WorkerPool
 from eldr.proxy.attempt import Attempt
 from eldr.proxy.breaker import STATE_VALUES, Breaker, State
 from eldr.proxy.centroids import CentroidSeats
-from eldr.settings_fleet import BreakerConfig
 from eldr.proxy.drift import LoadDrift
+from eldr.settings_fleet import BreakerConfig
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest
 
 NOBODY: Set[str] = frozenset()
@@ -51,9 +51,9 @@ class Fleet:
         self._members: dict[str, _Member] = {}
         self._tripped: dict[str, Breaker] = {}
         self._seats: CentroidSeats | None = None
+        self.drift = LoadDrift(clock)
         for worker in self.pool.workers:
             self._members[worker.id] = _Member(Breaker(breaker, clock))
-        self.drift = LoadDrift(clock)
             self._publish(worker.id)
 
     def set_centroids(self, centroids: Matrix) -> None:
@@ -78,9 +78,9 @@ class Fleet:
         self.pool.remove(worker_id)
         del self._members[worker_id]
         self._tripped.pop(worker_id, None)
+        self.drift.forget(worker_id)
         if self._seats is not None:
             self._seats.left(worker_id)
-        self.drift.forget(worker_id)
         self._metrics.forget_worker(self.role, worker_id)
 
     def has(self, worker: Worker) -> bool:
