@@ -54,6 +54,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     body_limit_bytes: largest request body; larger ones get 413.
     records: file to which one JSON line a request is appended, or None.
     seed: of the random numbers of policies that need them.
+    processes: router processes that share the port and the load's ledger.
     """
 
     prefill: tuple[WorkerConfig, ...]
@@ -72,6 +73,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     body_limit_bytes: Annotated[int, Meta(gt=0)] = 64 * 1024 * 1024
     records: str | None = None
     seed: int = 0
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
     breaker: BreakerConfig = BreakerConfig()
     retry: RetryConfig = RetryConfig()
     admin: AdminConfig = AdminConfig()

@@ -4,9 +4,6 @@ import asyncio
 import re
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -14,55 +11,12 @@ import pytest
 
 from eldr.cli.serve import command
 from eldr.errors import EldrError
-from support.mock_engine import Faults, MockEngine, engines
+from support.mock_engine import Faults, engines
 from support.profiles import domain_profile
+from support.serving import failure, free_port, serving, until_healthy, workers
 from support.stack import COMPLETIONS, right_text
 
-ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
 PROMPT = {"prompt": "a law text", "max_tokens": 5}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@asynccontextmanager
-async def serving(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(*ELDR, *args, stderr=asyncio.subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def failure(*args: str) -> str:
-    """The single line that a start ends with."""
-    async with serving(*args) as process:
-        _, stderr = await asyncio.wait_for(process.communicate(), 20)
-        assert process.returncode == 1, stderr
-        lines = stderr.decode().splitlines()
-        errors = [line for line in lines if line.startswith("eldr: ")]
-        assert "Traceback" not in stderr.decode()
-        assert lines[-1:] == errors
-        return errors[0]
-
-
-async def until_healthy(url: str) -> None:
-    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
-        while True:
-            try:
-                async with http.get(url + "/health"):
-                    return
-            except aiohttp.ClientError:
-                await asyncio.sleep(0.05)
-
-
-def workers(engines: list[MockEngine]) -> list[str]:
-    """`--prefill URL --decode URL URL`, as the README writes it."""
-    return ["--prefill", engines[0].url, "--decode", *(engine.url for engine in engines[1:])]
 
 
 async def test_serve_routes_by_profile_streams_and_drains_on_sigterm(tmp_path: Path) -> None:

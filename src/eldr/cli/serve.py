@@ -59,6 +59,7 @@ def _spread(args: list[str]) -> list[str]:
     "--log-format", type=click.Choice(("text", "json")), help="Log lines for people or machines. [text]"
 )
 @click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
+@click.option("--processes", type=int, metavar="N", help="Router processes on one port. [1]")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
 @click.option("--admin-port", type=int, help="Port of the admin API, on loopback. [none]")
 @click.option(

@@ -1,6 +1,13 @@
 """The router's Prometheus metrics. Names, labels and definitions: docs/metrics.md."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from eldr.metrics.records import RequestRecord
 from eldr.types import Decision
@@ -43,11 +50,42 @@ BAND_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
 SIMILARITY_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-class RouterMetrics:
-    """All metrics of one router, in a registry of its own."""
+def count_in_files(folder: Path, row: int) -> None:
+    """Count in files of a folder from now on, where other processes can read it.
 
-    def __init__(self) -> None:
+    A process that takes the place of a dead one, with its `row`, counts on from where that one stood.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    values.ValueClass = values.MultiProcessValue(lambda: row)
+
+
+class _Merged(Collector):
+    """Counters and histograms of all processes, added up, and the gauges of this one.
+
+    Gauges read the ledger, which all processes share.
+    """
+
+    def __init__(self, own: Collector, folder: Path) -> None:
+        self._own, self._folder = own, str(folder)
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in MultiProcessCollector(None, self._folder).collect():  # type: ignore[no-untyped-call]
+            if metric.type != "gauge":
+                yield metric
+        for metric in self._own.collect():
+            if metric.type == "gauge":
+                yield metric
+
+
+class RouterMetrics:
+    """All metrics of one router, in a registry of its own.
+
+    shared: the folder of `count_in_files`, where this is one of several processes.
+    """
+
+    def __init__(self, shared: Path | None = None) -> None:
         self.registry = CollectorRegistry()
+        self._shared = shared
         self.requests = self._counter("eldr_requests", "Requests by outcome.", "outcome")
         self.worker_requests = self._counter(
             "eldr_worker_requests", "Requests sent to each worker.", "role", "worker"
@@ -121,8 +159,9 @@ class RouterMetrics:
             metric.remove_by_labels({"role": role, "worker": worker})
 
     def exposition(self) -> bytes:
-        """The text that Prometheus scrapes."""
-        return generate_latest(self.registry)
+        """The text that Prometheus scrapes: of all processes, whichever is asked."""
+        shared = self._shared
+        return generate_latest(self.registry if shared is None else _Merged(self.registry, shared))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from eldr.clock import Clock
 from eldr.config import WorkerConfig
 from eldr.errors import NoWorkerError
+from eldr.ledger import Ledger
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
 from eldr.pool import Worker, WorkerPool
@@ -43,10 +44,11 @@ class Fleet:
         metrics: RouterMetrics,
         clock: Clock,
         breaker: BreakerConfig,
+        ledger: Ledger | None = None,
     ) -> None:
         self.role = role
         self.policy = policy
-        self.pool = WorkerPool(Worker(worker.name, worker.url) for worker in workers)
+        self.pool = WorkerPool((Worker(worker.name, worker.url) for worker in workers), ledger)
         self._metrics, self._clock, self._breaker_config = metrics, clock, breaker
         self._members: dict[str, _Member] = {}
         self._tripped: dict[str, Breaker] = {}
@@ -68,7 +70,7 @@ class Fleet:
         """Add a worker, out until its first check. Raises ConfigError when its name or URL is there."""
         self.pool.add(worker)
         self._members[worker.id] = _Member(Breaker(self._breaker_config, self._clock))
-        self.mark(worker.id, up=False)
+        self.mark(worker.id, up=None)
         if self._seats is not None:
             self._seats.joined(worker.id)
         self._publish(worker.id)
@@ -131,8 +133,10 @@ class Fleet:
 
         How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
         """
-        decision, view = self.choose(request, refused, avoided)
-        with self.pool.reserve(decision.worker_id, tokens) as reservation:
+        with self.pool.exclusive():
+            decision, view = self.choose(request, refused, avoided)
+            reservation = self.pool.reserve(decision.worker_id, tokens)
+        with reservation:
             self._metrics.worker_requests.labels(self.role, decision.worker_id).inc()
             breaker = self._members[decision.worker_id].breaker
             attempt = Attempt(reservation.worker, decision, view, breaker)
@@ -157,10 +161,10 @@ class Fleet:
         """May the worker be chosen now?"""
         return self.pool.available(worker_id) and self._members[worker_id].breaker.allows()
 
-    def mark(self, worker_id: str, up: bool) -> None:
-        """Let the worker be chosen, or not."""
+    def mark(self, worker_id: str, up: bool | None) -> None:
+        """Let the worker be chosen, or not; None for one that has not been checked yet."""
         member = self._members[worker_id]
-        member.up = up
+        member.up = bool(up)
         self.pool.set_available(worker_id, up and not member.draining)
 
     def failed(self, worker_id: str, kind: str) -> None:

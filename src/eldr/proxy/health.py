@@ -37,7 +37,7 @@ class HealthChecker:
         """Why workers are out, by name."""
         for fleet in fleets:
             for worker in fleet.pool.workers:
-                fleet.mark(worker.id, up=False)
+                fleet.mark(worker.id, up=None)
 
     async def run(self) -> None:
         """Check for ever."""

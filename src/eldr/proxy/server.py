@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import uvloop
 from aiohttp import web
 
 from eldr.clock import MonotonicClock
-from eldr.config import Config
-from eldr.errors import ConfigError
+from eldr.config import ROLES, Config
+from eldr.errors import ConfigError, EldrError
+from eldr.ledger import Ledger
 from eldr.metrics.decisions import DecisionLog
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
@@ -29,6 +30,7 @@ from eldr.proxy.fleet import Fleet
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
+from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
 from eldr.proxy.startup import check_counts_come, wait_for_workers
@@ -41,47 +43,94 @@ log = logging.getLogger(__name__)
 def serve(config: Config) -> None:
     """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting."""
     profile = Profile.load(Path(config.profile)) if config.profile else None
+    if config.processes > 1:
+        _serve_shared(config, profile)
+        return
     policies = _policies(config, profile)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, profile, policies))
+    with (
+        _bound_socket(config.host, config.port) as listener,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(config, profile, policies, listener))
 
 
-async def _serve(config: Config, profile: Profile | None, policies: tuple[Policy, Policy]) -> None:
-    with _bound_socket(config.host, config.port) as listener:
-        async with running_app(config, profile, policies) as app:
-            await _listen(app, listener, config)
+def _serve_shared(config: Config, profile: Profile | None) -> None:
+    if config.admin.port is not None:
+        raise ConfigError(
+            "the admin API changes one process; with processes > 1 leave it out, and change the workers' file"
+        )
+    _policies(config, profile)  # what is wrong with them is said here, once
+    with ExitStack() as sockets:
+        first = sockets.enter_context(_bound_socket(config.host, config.port))
+        port = first.getsockname()[1]
+        first.close()  # it made sure that nobody else has the port, which is then shared
+        listeners = [
+            sockets.enter_context(_bound_socket(config.host, port, shared=True))
+            for _ in range(config.processes)
+        ]
+
+        def work(share: Share) -> None:
+            policies = _policies(config, profile, share.row)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(config, profile, policies, share.listener, share))
+
+        ledgers = {role: Ledger.shared(config.processes) for role in ROLES}
+        Supervisor(listeners, ledgers, work).run()
+
+
+async def _serve(
+    config: Config,
+    profile: Profile | None,
+    policies: tuple[Policy, Policy],
+    listener: socket.socket,
+    share: Share | None = None,
+) -> None:
+    async with running_app(config, profile, policies, share) as app:
+        await _listen(app, listener, config, share)
 
 
 @asynccontextmanager
 async def running_app(
-    config: Config, profile: Profile | None, policies: tuple[Policy, Policy]
+    config: Config, profile: Profile | None, policies: tuple[Policy, Policy], share: Share | None = None
 ) -> AsyncIterator[web.Application]:
     """The router's application once its workers are there and fit, with health checks running behind it.
 
-    policies: for prefill and for decode workers. Raises EldrError, see eldr.proxy.startup.
+    policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
+    Raises EldrError, see eldr.proxy.startup.
     """
-    clock, metrics = MonotonicClock(), RouterMetrics()
-    prefill = Fleet("prefill", config.prefill, policies[0], metrics, clock, config.breaker)
-    decode = Fleet("decode", config.decode, policies[1], metrics, clock, config.breaker)
+    clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
+    ledgers = share.ledgers if share else {}
+    prefill = Fleet(
+        "prefill", config.prefill, policies[0], metrics, clock, config.breaker, ledgers.get("prefill")
+    )
+    decode = Fleet(
+        "decode", config.decode, policies[1], metrics, clock, config.breaker, ledgers.get("decode")
+    )
     if profile is not None:
         decode.set_centroids(profile.centroids)
     signer = Signer(profile, clock)
     records = RecordWriter(config.records) if config.records else None
     observe = config.observe
-    decisions = (
-        DecisionLog(observe.decision_log, observe.decision_log_bytes, observe.decision_log_files)
-        if observe.decision_log
-        else None
-    )
+    decisions = None
+    if observe.decision_log:
+        path = Path(observe.decision_log)
+        if share is not None:  # files that several processes rotate would lose lines
+            path = path.with_stem(f"{path.stem}-{share.row}")
+        decisions = DecisionLog(str(path), observe.decision_log_bytes, observe.decision_log_files)
     tracing = open_tracing(observe.otlp_endpoint) if observe.otlp_endpoint else Tracing()
     upstream = Upstream(config)
     try:
         checker = HealthChecker(
             (prefill, decode), upstream, ModelGuard(profile.info.model if profile else None), config
         )
-        await wait_for_workers(checker, config.wait_s)
-        if profile is not None:
-            await check_counts_come(prefill, upstream, signer)
+        try:
+            await wait_for_workers(checker, config.wait_s)
+            if profile is not None:
+                await check_counts_come(prefill, upstream, signer)
+        except EldrError as error:
+            if share is None or not share.restarted:
+                raise
+            log.warning("starting all the same, beside the other processes: %s", error)
         router = Router(
             prefill,
             decode,
@@ -108,11 +157,13 @@ async def running_app(
                 file.close()
 
 
-async def _listen(app: web.Application, listener: socket.socket, config: Config) -> None:
-    """Serve until a signal; then refuse new connections and let running requests end, up to a limit."""
+async def _listen(app: web.Application, listener: socket.socket, config: Config, share: Share | None) -> None:
+    """Serve until a signal, or the parent's end; then refuse new connections, and drain up to a limit."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if share is not None:
+        asyncio.get_running_loop().add_reader(share.lifeline, stop.set)
     # Cancelling the handler when its client leaves is what cancels the request to the engine.
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=config.drain_s)
     await runner.setup()
@@ -123,7 +174,11 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config)
             "listening on http://%s:%d: %d prefill and %d decode workers, policy %s",
             *(host, port, len(config.prefill), len(config.decode), config.policy.name),
         )
+        if share is not None:
+            share.listening()
         await stop.wait()
+        if share is not None:
+            asyncio.get_running_loop().remove_reader(share.lifeline)
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
         await runner.cleanup()
@@ -140,12 +195,17 @@ async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-def _bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that holds the address but does not listen yet. Raises ConfigError if it cannot be had."""
+def _bound_socket(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that holds the address but does not listen yet; `shared` with others of this user.
+
+    Raises ConfigError if it cannot be had.
+    """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
         return listener
     except OSError as error:
@@ -154,9 +214,12 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-def _policies(config: Config, profile: Profile | None) -> tuple[Policy, Policy]:
-    """For prefill workers, the least loaded; for decode workers, what is configured."""
-    rng = np.random.default_rng(config.seed)
+def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Policy, Policy]:
+    """For prefill workers, the least loaded; for decode workers, what is configured.
+
+    row: of this process; each draws random numbers of its own.
+    """
+    rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
     if config.policy.name == "locality_band":
         if profile is None:

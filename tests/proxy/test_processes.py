@@ -1,0 +1,167 @@
+"""`eldr serve --processes N`: one port, one ledger, one set of metrics, whichever process takes a request."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from eldr.cli.serve import command
+from eldr.errors import EldrError
+from eldr.metrics.decisions import read_decisions
+from support.mock_engine import engines
+from support.serving import failure, free_port, serving, until_healthy, workers
+from support.stack import Stack, right_text
+
+BODY = {"prompt": "a law text", "max_tokens": 5}
+
+
+@dataclass
+class Running(Stack):
+    """A router of several processes; each request has a connection, so any process may take it."""
+
+    process: asyncio.subprocess.Process
+
+    def children(self) -> set[int]:
+        pid = self.process.pid
+        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not true():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running(*args: str, processes: int = 2) -> AsyncIterator[Running]:
+    port = free_port()
+    async with engines(3, {}) as made:
+        flags = [*workers(made), "--policy", "jsq", "--port", str(port), "--processes", str(processes)]
+        async with serving(*flags, *args) as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            async with aiohttp.ClientSession(
+                connector=connector, timeout=aiohttp.ClientTimeout(total=20)
+            ) as http:
+                s = Running(
+                    prefill=made[:1],
+                    decode=made[1:],
+                    url=f"http://127.0.0.1:{port}",
+                    http=http,
+                    app=web.Application(),  # the real ones are in other processes
+                    process=process,
+                )
+                await s.until(lambda: len(s.children()) == processes)
+                yield s
+
+
+async def test_eight_concurrent_requests_split_evenly_whichever_process_takes_them() -> None:
+    async with running(processes=3) as s:
+        for engine in s.decode:
+            engine.faults.delay_s = 0.4
+        for _ in range(5):
+            for engine in s.decode:
+                engine.peak = 0
+            replies = await asyncio.gather(*(s.post(**{**BODY, "prompt": f"law {n}"}) for n in range(8)))
+            assert [reply.status for reply in replies] == [200] * 8
+            assert [engine.peak for engine in s.decode] == [4, 4]
+        assert await s.metric("eldr_requests_total", outcome="ok") == 40
+        assert await s.metric("eldr_time_to_first_token_seconds_count") == 0
+        assert await s.metric("eldr_decision_seconds_count") == 40
+        await s.settled()
+
+
+async def test_a_killed_process_returns_what_it_held_and_is_replaced() -> None:
+    async with running() as s:
+        s.decode[0].faults.hang = s.decode[1].faults.hang = True
+        requests = [asyncio.create_task(s.post(**BODY)) for _ in range(12)]
+        await s.until(lambda: sum(engine.running for engine in s.decode) == 12)
+        assert await s._in_flight() == 12
+        before = s.children()
+        os.kill(min(before), signal.SIGKILL)
+        await s.until(lambda: any(request.done() for request in requests))
+        await s.until(lambda: len(s.children()) == 2 and s.children() != before)
+        held = sum(not request.done() for request in requests)
+        async with asyncio.timeout(10):
+            while await s._in_flight() != held:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        for engine in s.decode:
+            engine.faults.hang = False
+        await s.settled()
+        replies = await asyncio.gather(*(s.post(**BODY) for _ in range(8)))
+        assert [reply.json["choices"][0]["text"] for reply in replies] == [right_text(BODY, 5)] * 8
+
+
+async def test_counts_go_on_after_a_process_was_replaced() -> None:
+    async with running() as s:
+        await asyncio.gather(*(s.post(**BODY) for _ in range(20)))
+        before = s.children()
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await s.until(lambda: len(s.children() - before) == 2)
+        await s.post(**BODY)
+        assert await s.metric("eldr_requests_total", outcome="ok") == 21
+
+
+async def test_a_worker_that_one_process_finds_down_is_out_for_all() -> None:
+    async with running() as s:
+        await s.decode[0].stop()
+        await s.post(**BODY)
+        replies = await asyncio.gather(*(s.post(**BODY) for _ in range(8)))
+        assert {reply.decode_worker for reply in replies} == {"d1"}
+        assert [await s.metric("eldr_worker_up", worker="d0") for _ in range(6)] == [0] * 6
+        await s.decode[0].start()
+        async with asyncio.timeout(10):
+            while await s.metric("eldr_worker_up", worker="d0") == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
+async def test_sigterm_drains_all_processes_and_ends_with_0(tmp_path: Path) -> None:
+    async with running("--decision-log", str(tmp_path / "d.jsonl")) as s:
+        for engine in s.decode:
+            engine.faults.delay_s = 0.5
+        requests = [asyncio.create_task(s.post(**BODY)) for _ in range(8)]
+        await s.until(lambda: sum(engine.running for engine in s.decode) == 8)
+        s.process.send_signal(signal.SIGTERM)
+        assert [(await request).status for request in requests] == [200] * 8
+        async with asyncio.timeout(10):
+            assert await s.process.wait() == 0
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await s.get("/health")
+    names = sorted(os.listdir(tmp_path))
+    assert names == ["d-0.jsonl", "d-1.jsonl"]
+    assert sum(1 for name in names for _ in read_decisions(tmp_path / name)) == 8
+
+
+async def test_processes_end_with_their_parent() -> None:
+    async with running() as s:
+        children = s.children()
+        s.process.kill()
+        await s.until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in children))
+
+
+async def test_what_keeps_it_from_starting_is_one_line() -> None:
+    args = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0", "--wait", "0"]
+    line = await failure(*args, "--processes", "2")
+    assert line.startswith("eldr: no prefill worker is reachable: worker p0 (http://127.0.0.1:1)")
+
+
+async def test_a_port_in_use() -> None:
+    async with engines(1, {}) as (engine,):
+        line = await failure(*workers([engine, engine]), "--port", str(engine.port), "--processes", "2")
+    assert line == f"eldr: port {engine.port} on 127.0.0.1 is in use; choose another with --port"
+
+
+def test_no_admin_api_beside_several_processes() -> None:
+    urls = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0"]
+    with pytest.raises(EldrError, match="the admin API changes one process"):
+        command.main([*urls, "--admin-port", "0", "--processes", "2"], standalone_mode=False)

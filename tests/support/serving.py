@@ -1,0 +1,56 @@
+"""`eldr serve` as a process of its own."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from support.mock_engine import MockEngine
+
+ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@asynccontextmanager
+async def serving(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(*ELDR, *args, stderr=asyncio.subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def failure(*args: str) -> str:
+    """The single line that a start ends with."""
+    async with serving(*args) as process:
+        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 1, stderr
+        lines = stderr.decode().splitlines()
+        errors = [line for line in lines if line.startswith("eldr: ")]
+        assert "Traceback" not in stderr.decode()
+        assert lines[-1:] == errors
+        return errors[0]
+
+
+async def until_healthy(url: str) -> None:
+    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+        while True:
+            try:
+                async with http.get(url + "/health"):
+                    return
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.05)
+
+
+def workers(engines: list[MockEngine]) -> list[str]:
+    """`--prefill URL --decode URL URL`, as the README writes it."""
+    return ["--prefill", engines[0].url, "--decode", *(engine.url for engine in engines[1:])]
