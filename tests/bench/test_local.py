@@ -18,6 +18,7 @@ def settings(tmp_path: Path) -> Settings:
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.safetensors").write_bytes(bytes(1 << 20))
+    (model / "config.json").write_text('{"num_experts": 8}')
     prompts = tmp_path / "p.jsonl"
     prompts.write_text("\n".join(f'{{"prompt": "prompt {n}"}}' for n in range(40)))
     return Settings(out=tmp_path / "out", model=model, prompts=prompts, requests=20)

@@ -1,8 +1,10 @@
 """`eldr demo`: the gain, on this machine, with real engines."""
 
+import math
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,15 @@ from eldr.bench.report import Report, make_report, write_report
 from eldr.bench.results import BASELINES
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
+from eldr.calibrate.model_info import num_experts_of
 from eldr.embedded import model_path, wide_model
-from eldr.errors import EldrError
+from eldr.errors import ConfigError, EldrError
 from eldr.policy import POLICIES
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 POLICY_NAMES = (*BASELINES, "locality_band")
+CHOICES = [name for name in POLICIES.names() if name != "domain_label"]
+"""domain_label needs a table of workers, which nobody has made here."""
 
 NARROW = (
     "Active experts are exact. TPOT is not telling here: the engines share {cores} cores, and the embedded "
@@ -39,14 +44,16 @@ WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores
 @click.option("--batch", default=8, show_default=True, type=click.IntRange(1), help="Requests on a worker.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second. [found by --batch]")
 @click.option("--closed", is_flag=True, help="Keep --batch a worker in flight, no arrival times.")
-@click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES.names()), help="Only these.")
+@click.option("--policy", "policies", multiple=True, type=click.Choice(CHOICES), help="Only these.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
 @click.option("--wide", is_flag=True, help="Serve the memory-bound variant of the embedded model.")
 @click.option("--model", type=FOLDER, help="Folder of another MoE model that vLLM serves.")
 @click.option("--prompts", type=click.Path(exists=True, path_type=Path), help="Prompt file or folder.")
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(["float32", "bfloat16"]))
-@click.option("--out", default=Path("report"), show_default=True, type=click.Path(path_type=Path))
-@click.option("--seed", default=0, show_default=True, type=int)
+@click.option(
+    "--out", default=Path("report"), show_default=True, type=click.Path(file_okay=False, path_type=Path)
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options: Any) -> None:
     """Compare policies on real vLLM engines on this machine.
 
@@ -55,6 +62,11 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     """
     if options["closed"] and options["rate"] is not None:
         raise click.UsageError("--closed has no arrival times; leave out --rate")
+    if options["rate"] is not None and not math.isfinite(options["rate"]):
+        raise click.UsageError(f"--rate is {options['rate']}; give a number of requests a second")
+    if model is not None:
+        num_experts_of(str(model))  # rather now than after minutes of starting engines
+    _check_writable(options["out"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = wide_console()
     folder = model or (wide_model() if wide else model_path())
@@ -66,6 +78,17 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     console.print(f"\nReport: {files[0]} and {len(files) - 1} more files beside it")
     if report.different:
         raise EldrError(f"{len(report.different)} outputs differ from plain vLLM's; see {files[0]}")
+
+
+def _check_writable(folder: Path) -> None:
+    """Make the folder. ConfigError where nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into {folder}: {error.strerror}; choose another folder with --out"
+        ) from error
 
 
 def _show(console: Console, report: Report, note: str) -> None:
