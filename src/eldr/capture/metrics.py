@@ -1,10 +1,10 @@
 """Capture statistics on their way from the engine to its /metrics page, around those of the inner connector.
 
-    eldr_active_experts         histogram, one observation a decode step and MoE layer (label layer): distinct
-                                experts
-    eldr_steps_total            steps by kind: decode, mixed, prefill; only decode steps are in the histogram
-    eldr_payloads_total         prompts by what their answer carried: complete, partial, missing
-    eldr_unseen_choices_total   expert choices that vLLM's hook did not report; above 0 capture is broken
+eldr_active_experts         histogram, one observation a decode step and MoE layer (label layer): distinct
+                            experts
+eldr_steps_total            steps by kind: decode, mixed, prefill; only decode steps are in the histogram
+eldr_payloads_total         prompts by what their answer carried: complete, partial, missing
+eldr_unseen_choices_total   expert choices that vLLM's hook did not report; above 0 capture is broken
 """
 
 from __future__ import annotations
