@@ -56,7 +56,7 @@ def count_in_files(folder: Path, row: int) -> None:
     A process that takes the place of a dead one, with its `row`, counts on from where that one stood.
     """
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    values.ValueClass = values.MultiProcessValue(lambda: row)
+    values.ValueClass = values.MultiProcessValue(lambda: row)  # type: ignore[no-untyped-call]
 
 
 class _Merged(Collector):
