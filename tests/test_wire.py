@@ -124,9 +124,14 @@ def test_a_missing_field_is_named(payload: dict[str, Any], missing: str) -> None
         decode_counts(payload)
 
 
-def test_sum_must_be_covered_times_layers_times_top_k(payload: dict[str, Any]) -> None:
-    with pytest.raises(PayloadError, match=r"sum of 120, expected 114 \(covered x layers x top_k\)"):
+def test_every_layer_must_sum_to_covered_times_top_k(payload: dict[str, Any]) -> None:
+    with pytest.raises(PayloadError, match=r"sum of 40 in layer 0, expected 38 \(covered x top_k\)"):
         decode_counts(payload | {"covered": 19})
+    counts = decode_counts(payload).counts.astype(np.uint8)
+    counts[1, counts[1].argmax()] -= 1
+    counts[2, counts[2].argmin()] += 1
+    with pytest.raises(PayloadError, match="sum of 39 in layer 1, expected 40"):
+        decode_counts(payload | {"counts": packed(counts.tobytes())})
 
 
 def test_a_token_cannot_pick_an_expert_twice(payload: dict[str, Any]) -> None:

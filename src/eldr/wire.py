@@ -125,9 +125,11 @@ def _check_sums(counts: npt.NDArray[np.uint32], top_k: int, covered: int) -> Non
     """A token picks an expert at most once a layer, and picks top_k of them in each."""
     if (largest := int(counts.max())) > covered:
         _fail("counts", f"a count of {largest}", f"at most {covered}, the tokens covered")
-    total, expected = int(counts.sum(dtype=np.uint64)), covered * counts.shape[0] * top_k
-    if total != expected:
-        _fail("counts", f"a sum of {total}", f"{expected} (covered x layers x top_k)")
+    sums = counts.sum(axis=1, dtype=np.uint64)
+    wrong = sums != covered * top_k
+    if wrong.any():
+        layer = int(wrong.argmax())
+        _fail("counts", f"a sum of {sums[layer]} in layer {layer}", f"{covered * top_k} (covered x top_k)")
 
 
 def _fail(field: str, value: object, expected: str) -> NoReturn:

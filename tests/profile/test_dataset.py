@@ -79,6 +79,11 @@ def test_counts_must_match_the_tokens(field: str, tokens: str) -> None:
         replace(good, **{field: counts})
     with pytest.raises(CalibrationError, match=f"'{field}' is wrong in row 0"):
         replace(good, **{tokens: np.zeros(3, np.int32)})
+    lopsided = getattr(good, field).copy()
+    lopsided[2, 0, lopsided[2, 0].argmax()] -= 1
+    lopsided[2, 1, 0] += 1  # the sum over all layers stays right
+    with pytest.raises(CalibrationError, match=f"'{field}' is wrong in row 2"):
+        replace(good, **{field: lopsided})
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

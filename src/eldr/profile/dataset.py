@@ -21,8 +21,8 @@ _REQUIRED = ("prefill_counts", "decode_counts", "label", "prompt_tokens", "outpu
 class CalibrationSet:
     """N requests of one model, row by row.
 
-    prefill_counts, decode_counts: uint32 [N, L, E]; a row sums to tokens counted x L x top_k, where no more
-    tokens are counted than the request has.
+    prefill_counts, decode_counts: uint32 [N, L, E]; each layer of a row sums to tokens counted x top_k, where
+    no more tokens are counted than the request has.
     label: str [N], the domain or "" where unknown. prompt_id: str [N], which prompt of the input it was.
     prompt_tokens, output_tokens: int32 [N].
     model: name of the model; top_k: experts that a token activates a layer; eldr_version: of the writer.
@@ -147,13 +147,16 @@ def _check_types(calibration: CalibrationSet) -> None:
 def _check_counts(
     name: str, counts: npt.NDArray[np.uint32], tokens: npt.NDArray[np.int32], top_k: int
 ) -> None:
-    choices = counts.sum(axis=(1, 2), dtype=np.int64)
-    a_token = counts.shape[1] * top_k
-    counted = choices // a_token
-    bad = (choices % a_token != 0) | (counted > tokens)
+    choices = counts.sum(axis=2, dtype=np.int64)
+    bad = (
+        (choices != choices[:, :1])
+        | (choices % top_k != 0)
+        | (choices > top_k * tokens[:, None].astype(np.int64))
+    )
     if bad.any():
-        row = int(bad.argmax())
-        _fail(name, f"wrong in row {row}: {choices[row]} choices for {tokens[row]} tokens of {a_token} each")
+        row, layer = np.argwhere(bad)[0]
+        found = f"{choices[row, layer]} choices in layer {layer}, {choices[row, 0]} in layer 0"
+        _fail(name, f"wrong in row {row}: {found}, for {tokens[row]} tokens of {top_k} each")
 
 
 def _fail(field: str, problem: str) -> NoReturn:
