@@ -31,6 +31,7 @@ def test_the_six_policies_are_there() -> None:
         ("domain_label", {"workers": {"law": "w0"}}, "workers of 'law' are 'w0'"),
         ("domain_label", {"workers": {"law": []}}, r"workers of 'law' are \[\]"),
         ("domain_label", {"workers": {"law": [1]}}, r"workers of 'law' are \[1\]"),
+        ("domain_label", {"workers": {False: ["w0"]}}, "the label False is no text; put it in quotes"),
     ],
 )
 def test_bad_names_and_options_are_named(name: str, options: dict[str, Any], message: str) -> None:

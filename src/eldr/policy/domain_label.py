@@ -39,6 +39,8 @@ def _checked(workers: object) -> dict[str, frozenset[str]]:
     if not isinstance(workers, Mapping) or not workers:
         raise ConfigError(f"domain_label: 'workers' is {workers!r}, expected label -> list of worker ids")
     for label, ids in workers.items():
+        if not isinstance(label, str):  # YAML reads no, on and 1 as something else
+            raise ConfigError(f"domain_label: the label {label!r} is no text; put it in quotes")
         if not isinstance(ids, list | tuple) or not ids or not all(isinstance(i, str) for i in ids):
             raise ConfigError(
                 f"domain_label: workers of {label!r} are {ids!r}, expected a list of worker ids"

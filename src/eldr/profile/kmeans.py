@@ -47,7 +47,8 @@ class BalancedKMeans:
         """Cluster unit rows [N, D]; raises CalibrationError unless 1 <= K <= N."""
         if not 1 <= self.clusters <= len(rows):
             raise CalibrationError(
-                f"{len(rows)} signatures cannot make {self.clusters} clusters; record more requests"
+                f"{len(rows)} signatures cannot make {self.clusters} clusters; "
+                "record more requests or fit for fewer workers"
             )
         rng = np.random.default_rng(self.seed)
         best = max((self._run(rows, rng) for _ in range(self.starts)), key=lambda run: run.objective)
