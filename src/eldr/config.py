@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
 from eldr.settings_fleet import AdminConfig, BreakerConfig, RetryConfig
+from eldr.settings_front import LimitConfig, SecurityConfig
 from eldr.settings_observe import ObserveConfig
 
 Seconds = Annotated[float, Meta(gt=0)]
@@ -47,7 +48,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     profile: file made by `eldr fit`; None routes by load alone.
     label_header: request header whose value is the request's label, for routing by static labels.
     wait_s: how long to wait at start for a worker of each role.
-    drain_s: how long running requests may take to finish after SIGTERM.
+    drain_notice_s: how long after SIGTERM requests are still taken, while /ready already says 503.
+    drain_s: how long running requests may take to finish after that.
     connect_timeout_s: for one connection to a worker.
     idle_timeout_s: longest silence of a worker, during a prefill or between two chunks of an answer.
     health_interval_s, health_timeout_s: of the active check (GET /health) of each worker.
@@ -65,6 +67,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     port: Port = 8000
     label_header: str = "x-eldr-label"
     wait_s: Annotated[float, Meta(ge=0)] = 10.0
+    drain_notice_s: Annotated[float, Meta(ge=0)] = 0.0
     drain_s: Annotated[float, Meta(ge=0)] = 30.0
     connect_timeout_s: Seconds = 5.0
     idle_timeout_s: Seconds = 300.0
@@ -78,6 +81,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     retry: RetryConfig = RetryConfig()
     admin: AdminConfig = AdminConfig()
     observe: ObserveConfig = ObserveConfig()
+    limits: LimitConfig = LimitConfig()
+    security: SecurityConfig = SecurityConfig()
 
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:

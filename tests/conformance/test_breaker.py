@@ -123,7 +123,7 @@ async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() ->
         assert reply.status == 503
         assert int(reply.headers["Retry-After"]) >= 1
         assert len(s.prefill[0].received) == 6  # nothing was prefilled for nobody
-        assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"]}
+        assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"], "draining": False}
 
 
 async def test_a_worker_that_flaps_is_left_alone_longer_each_time() -> None:

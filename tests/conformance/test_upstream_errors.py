@@ -173,7 +173,7 @@ async def test_with_all_workers_of_a_role_down_the_client_is_told_when_to_come_a
             assert int(reply.headers["Retry-After"]) >= 1
             assert reply.json["error"]["type"] == "no_worker_available"
         assert len(s.prefill[0].received) == (1 if role == "decode" else 0)
-        assert (await s.get("/ready")).json == {"ready": False, "missing": [role]}
+        assert (await s.get("/ready")).json == {"ready": False, "missing": [role], "draining": False}
         assert (await s.get("/health")).status == 200
         await s.settled()
 

@@ -34,7 +34,7 @@ async def test_models_of_workers_that_are_all_gone_are_a_503() -> None:
 async def test_small_paths() -> None:
     async with stack() as s:
         assert (await s.get("/health")).json == {"status": "ok"}
-        assert (await s.get("/ready")).json == {"ready": True, "missing": []}
+        assert (await s.get("/ready")).json == {"ready": True, "missing": [], "draining": False}
         assert (await s.get("/version")).json == {"version": __version__}
 
 

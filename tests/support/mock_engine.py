@@ -92,6 +92,7 @@ class MockEngine:
     """One engine on a free port of 127.0.0.1. `blocks`, shared by all, holds what was prefilled.
 
     foreign: requests of others that its metrics tell of.
+    big_words: characters that each word of a stream is longer. bytes_written: of streams.
     """
 
     blocks: dict[str, str]
@@ -105,6 +106,8 @@ class MockEngine:
     running: int = 0
     peak: int = 0
     cancelled: int = 0
+    big_words: int = 0
+    bytes_written: int = 0
     health_checks: int = 0
     port: int = 0
     _runner: web.AppRunner | None = None
@@ -271,6 +274,7 @@ class MockEngine:
         await response.prepare(request)
         async for event in self._events(request, body, text):
             await response.write(event)
+            self.bytes_written += len(event)
         await response.write_eof()
         return response
 
@@ -278,6 +282,7 @@ class MockEngine:
         self, request: web.Request, body: dict[str, Any], text: list[str]
     ) -> AsyncIterator[bytes]:
         said, counts = 0, self._usage(request, body, len(text))
+        text = [word + "x" * self.big_words for word in text]
         for output, event in mock_apis.events(request.path, body, self.model, text, counts):
             if output and said == self.faults.error_event_at:
                 yield b"data: " + LOAD_FAILED + b"\n\n"

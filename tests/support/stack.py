@@ -13,9 +13,10 @@ import numpy as np
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from eldr.config import load_config
+from eldr.config import Config, load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
+from eldr.proxy.front import FrontRunner
 from eldr.proxy.server import running_app
 from support.mock_engine import MockEngine, engines, prompt_of, words
 
@@ -106,7 +107,7 @@ async def stack(
         config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
-        async with running_app(config, profile, policies) as app, served(app) as url:
+        async with running_app(config, profile, policies) as app, served(app, config) as url:
             timeout = aiohttp.ClientTimeout(total=15)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):
@@ -115,9 +116,9 @@ async def stack(
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[str]:
-    """The URL of an application that is served as `eldr serve` does it."""
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
+async def served(app: web.Application, config: Config | None = None) -> AsyncIterator[str]:
+    """The URL of an application that is served; with the router's settings, as `eldr serve` serves it."""
+    runner = FrontRunner(app, config, drain_s=1) if config else web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -100,6 +100,10 @@ class RouterMetrics:
         self.retries_denied = self._counter(
             "eldr_retries_denied", "Second tries that the budget did not allow, by kind.", "kind"
         )
+        self.client_faults = self._counter(
+            "eldr_client_faults", "Requests and connections that the router turned away, by kind.", "kind"
+        )
+        self.queued = self._gauge("eldr_queued_requests", "Requests that wait for their turn.")
         self.in_flight = self._gauge(
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
         )

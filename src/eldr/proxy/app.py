@@ -1,5 +1,6 @@
 """The paths that the router answers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -11,11 +12,17 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
 from eldr.proxy.dialects import DIALECTS, PASSED_ON
 from eldr.proxy.fleet import Fleet
+from eldr.proxy.keys import CHECKED, client_keys, key_check
 from eldr.proxy.models import merged_models
 from eldr.proxy.router import Router
 from eldr.proxy.upstream import Upstream
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
+"""Set once the router has been told to stop."""
+
+METRICS: web.AppKey[RouterMetrics] = web.AppKey("metrics", RouterMetrics)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -28,15 +35,16 @@ def create_app(
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
-    async def ready(_: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         missing = [fleet.role for fleet in fleets if not fleet.has_worker()]
-        return web.json_response({"ready": not missing, "missing": missing}, status=503 if missing else 200)
+        draining = request.app[DRAINING].is_set()
+        told = {"ready": not (missing or draining), "missing": missing, "draining": draining}
+        return web.json_response(told, status=200 if told["ready"] else 503)
 
     async def models(request: web.Request) -> web.Response:
         up = [worker for fleet in fleets for worker in fleet.pool.workers if fleet.is_up(worker.id)]
-        cards = await merged_models(
-            upstream, up, config.health_timeout_s, request.headers.get("Authorization")
-        )
+        authorization = None if CHECKED in request else request.headers.get("Authorization")
+        cards = await merged_models(upstream, up, config.health_timeout_s, authorization)
         if not cards:
             return error_answer(503, "no worker tells which models it serves", "no_worker_available")
         return _json({"object": "list", "data": cards})
@@ -47,7 +55,10 @@ def create_app(
     async def version(_: web.Request) -> web.Response:
         return web.json_response({"version": __version__})
 
-    app = web.Application(client_max_size=config.body_limit_bytes, middlewares=[openai_errors])
+    keys = client_keys(config.security)
+    checks = [key_check(keys, metrics)] if keys else []
+    app = web.Application(client_max_size=config.body_limit_bytes, middlewares=[*checks, openai_errors])
+    app[DRAINING], app[METRICS] = asyncio.Event(), metrics
     for path in (*DIALECTS, *PASSED_ON):
         app.router.add_post(path, router.handle)
     app.router.add_get("/v1/models", models)

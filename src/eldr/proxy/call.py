@@ -14,6 +14,7 @@ from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
 from eldr.proxy.dialects import COMPLETIONS, DIALECTS
 from eldr.proxy.fields import Body
+from eldr.proxy.keys import CHECKED
 from eldr.proxy.trace import NO_TRACE
 from eldr.types import Decision, PoolView, RoutingRequest, Vector
 
@@ -82,7 +83,7 @@ class Call:
 
     @cached_property
     def _engine_headers(self) -> CIMultiDict[str]:
-        return headers.to_engine(self.request.headers, self.engine_id)
+        return headers.to_engine(self.request.headers, self.engine_id, CHECKED in self.request)
 
     def answer_headers(self) -> CIMultiDict[str]:
         """What the router adds to every answer."""

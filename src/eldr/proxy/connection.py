@@ -90,16 +90,15 @@ class Answer:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the worker."""
-        if not self._head_done:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self._parts:
-                self.fail(f"sent more than {MAX_HEAD_BYTES} bytes of headers")
-                return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             reason = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
             self.fail(f"its answer is malformed: {reason}")
+        if not self._head_done:  # only now, since the body may have come with the headers
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.fail(f"sent more than {MAX_HEAD_BYTES} bytes of headers")
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: the end of an answer that lasts until then, else a failure."""

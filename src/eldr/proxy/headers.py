@@ -32,16 +32,18 @@ _NOT_TO_ENGINE = {
     PREFILL_WORKER,
     POLICY,
 }
+_CREDENTIALS = {"authorization", "x-api-key"}
 _NOT_TO_CLIENT = {"content-length", "content-encoding", "date", "server", "x-request-id"}
 _MAX_ID_LENGTH = 256
 
 
-def to_engine(headers: CIMultiDictProxy[str], engine_id: str) -> CIMultiDict[str]:
+def to_engine(headers: CIMultiDictProxy[str], engine_id: str, for_router: bool = False) -> CIMultiDict[str]:
     """The client's headers for one leg, under the engine's own request id.
 
-    Authorization and traceparent pass. x-data-parallel-* would let a client choose a rank, so it does not.
+    traceparent passes, and Authorization unless the key in it was `for_router`. x-data-parallel-* would let a
+    client choose a rank, so it does not.
     """
-    passed = _without(headers, _NOT_TO_ENGINE)
+    passed = _without(headers, _NOT_TO_ENGINE | (_CREDENTIALS if for_router else set()))
     for name in [name for name in passed if name.lower().startswith("x-data-parallel-")]:
         passed.popall(name, None)
     passed[REQUEST_ID] = engine_id

@@ -22,6 +22,7 @@ from eldr.proxy.call import Call
 from eldr.proxy.connection import Answer
 from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
+from eldr.proxy.gate import Gate, TurnedAwayError
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.signer import Signer
@@ -53,13 +54,14 @@ class Router:
         *,
         label_header: str,
         budget: RetryBudget,
+        gate: Gate,
         records: RecordWriter | None = None,
         decisions: DecisionLog | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.prefill, self.decode = prefill, decode
         self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
-        self._label_header, self._budget = label_header, budget
+        self._label_header, self._budget, self._gate = label_header, budget, gate
         self._records, self._decisions = records, decisions
         self._tracing = tracing or Tracing()
 
@@ -84,8 +86,12 @@ class Router:
 
     async def _answer(self, call: Call) -> web.StreamResponse:
         try:
-            call.body = handoff.parse(await call.request.read(), call.dialect)
-            return await (self._pass_on(call) if call.request.path in PASSED_ON else self._route(call))
+            async with self._gate.turn():
+                call.body = handoff.parse(await self._gate.read(call.request), call.dialect)
+                return await (self._pass_on(call) if call.request.path in PASSED_ON else self._route(call))
+        except TurnedAwayError as error:
+            self.metrics.client_faults.labels(error.fault).inc()
+            return _failed(call, error.status, str(error), error.kind, error.retry_after_s)
         except BadRequestError as error:
             return _failed(call, 400, str(error), "invalid_request_error")
         except web.RequestPayloadError as error:

@@ -24,9 +24,11 @@ from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.admin import admin_site
-from eldr.proxy.app import create_app
+from eldr.proxy.app import DRAINING, create_app
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.fleet import Fleet
+from eldr.proxy.front import FrontRunner
+from eldr.proxy.gate import Gate
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
@@ -34,6 +36,7 @@ from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
 from eldr.proxy.startup import check_counts_come, wait_for_workers
+from eldr.proxy.tls import server_tls
 from eldr.proxy.trace import Tracing, open_tracing
 from eldr.proxy.upstream import Upstream
 
@@ -131,6 +134,8 @@ async def running_app(
             if share is None or not share.restarted:
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
+        gate = Gate(config.limits)
+        metrics.queued.set_function(lambda: float(gate.waiting))
         router = Router(
             prefill,
             decode,
@@ -140,6 +145,7 @@ async def running_app(
             clock,
             label_header=config.label_header,
             budget=RetryBudget(config.retry, clock),
+            gate=gate,
             records=records,
             decisions=decisions,
             tracing=tracing,
@@ -158,27 +164,32 @@ async def running_app(
 
 
 async def _listen(app: web.Application, listener: socket.socket, config: Config, share: Share | None) -> None:
-    """Serve until a signal, or the parent's end; then refuse new connections, and drain up to a limit."""
+    """Serve until a signal, or the parent's end; then, after a notice, refuse connections and drain."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if share is not None:
         asyncio.get_running_loop().add_reader(share.lifeline, stop.set)
-    # Cancelling the handler when its client leaves is what cancels the request to the engine.
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=config.drain_s)
+    tls = server_tls(config.security)
+    runner = FrontRunner(app, config, config.drain_s)
     await runner.setup()
     try:
-        await web.SockSite(runner, listener, backlog=1024).start()
+        await web.SockSite(runner, listener, backlog=1024, ssl_context=tls).start()
         host, port = listener.getsockname()[:2]
         log.info(
-            "listening on http://%s:%d: %d prefill and %d decode workers, policy %s",
-            *(host, port, len(config.prefill), len(config.decode), config.policy.name),
+            "listening on %s://%s:%d: %d prefill and %d decode workers, policy %s",
+            *("https" if tls else "http", host, port),
+            *(len(config.prefill), len(config.decode), config.policy.name),
         )
         if share is not None:
             share.listening()
         await stop.wait()
         if share is not None:
             asyncio.get_running_loop().remove_reader(share.lifeline)
+        app[DRAINING].set()
+        if config.drain_notice_s:
+            log.info("stopping in %g s; /ready says so", config.drain_notice_s)
+            await asyncio.sleep(config.drain_notice_s)
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
         await runner.cleanup()

@@ -18,6 +18,8 @@ from eldr.errors import UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.connection import Answer, Connection
 from eldr.proxy.connection import BrokenOffError as BrokenOffError
+from eldr.proxy.keys import worker_authorization
+from eldr.proxy.tls import worker_tls
 
 KEEP_ALIVE_S = 2.0
 """Idle connections end before vLLM's server ends them (after 5 s), or a request could meet a closed one."""
@@ -35,6 +37,7 @@ class Upstream:
 
     def __init__(self, config: Config) -> None:
         self._connect_timeout_s, self._idle_timeout_s = config.connect_timeout_s, config.idle_timeout_s
+        self._authorization, self._security = worker_authorization(config.security), config.security
         self._loop = asyncio.get_running_loop()
         self._idle: dict[str, list[tuple[float, Connection]]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -52,6 +55,8 @@ class Upstream:
         self, worker: Worker, path: str, body: bytes, headers: CIMultiDict[str]
     ) -> AbstractAsyncContextManager[Answer]:
         """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel."""
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
         head = _head("POST", worker.url, path, headers, f"Content-Length: {len(body)}\r\n")
         return _Exchange(self, worker, head + body)
 
@@ -59,6 +64,7 @@ class Upstream:
         self, worker: Worker, path: str, timeout_s: float, authorization: str | None = None
     ) -> tuple[int, bytes]:
         """Status and body of a short GET."""
+        authorization = self._authorization or authorization
         headers = CIMultiDict({} if authorization is None else {"Authorization": authorization})
         headers["Accept-Encoding"] = "identity"
         try:
@@ -96,7 +102,7 @@ class Upstream:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+        return worker_tls(self._security)
 
     def _kept(self, url: str) -> Connection | None:
         """The connection that was used last, since it is the least likely to have been closed."""

@@ -1,0 +1,118 @@
+"""Connections of clients: what they may send, how slowly, and how slowly they may read.
+
+aiohttp parses and answers; this adds the limits that it lacks (docs/operations.md, "Limits"). A client that
+reads nothing for too long, or never ends its headers, loses its connection, which cancels its request.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from eldr.config import Config
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.proxy.answers import error_answer
+from eldr.proxy.app import METRICS
+from eldr.settings_front import LimitConfig
+
+log = logging.getLogger(__name__)
+
+
+class FrontRunner(web.AppRunner):
+    """Serves an application on connections of the kind below."""
+
+    def __init__(self, app: web.Application, config: Config, drain_s: float) -> None:
+        # Cancelling the handler when its client leaves is what cancels the request to the engine.
+        super().__init__(app, handler_cancellation=True, access_log=None, shutdown_timeout=drain_s)
+        self._connection = partial(_Connection, limits=config.limits, metrics=app[METRICS])
+
+    @property
+    def server(self) -> Any:
+        """What makes a protocol for each connection, for the sites of this runner."""
+        server = super().server
+        return None if server is None else partial(self._connection, server)
+
+
+class _Connection(web.RequestHandler):
+    """One connection of a client."""
+
+    def __init__(self, server: web.Server, limits: LimitConfig, metrics: RouterMetrics) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]
+            keepalive_timeout=limits.keep_alive_s,
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
+            max_headers=limits.headers,
+        )
+        self._limits, self._metrics = limits, metrics
+        self._head: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        loop = asyncio.get_running_loop()
+        self._head = loop.call_later(self._limits.header_timeout_s, self._check_head)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        for timer in (self._head, self._stall):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """What is to be sent has piled up."""
+        super().pause_writing()
+        self._watch_stall()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall is not None:
+            self._stall.cancel()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, or not within the limits, in OpenAI's form and with one line in the log."""
+        if status >= 500:  # a fault of the router, whose trace is wanted
+            return super().handle_error(request, status, exc, message)
+        self._count("malformed", f"a malformed request: {_first_line(message or str(exc))}")
+        answer = error_answer(status, "the request is not HTTP as it must be", "invalid_request_error")
+        answer.force_close()
+        return answer
+
+    def _check_head(self) -> None:
+        if self._request_count == 0 and self.transport is not None:
+            self._count("slow_headers", f"no whole request within {self._limits.header_timeout_s:g} s")
+            self.transport.abort()
+
+    def _watch_stall(self) -> None:
+        if self.transport is not None:
+            unsent = self.transport.get_write_buffer_size()
+            loop = asyncio.get_running_loop()
+            self._stall = loop.call_later(self._limits.stall_timeout_s, self._check_stall, unsent)
+
+    def _check_stall(self, unsent_before: int) -> None:
+        if self.transport is None:
+            return
+        if self.transport.get_write_buffer_size() < unsent_before:
+            self._watch_stall()
+            return
+        self._count("slow_reader", f"nothing was read for {self._limits.stall_timeout_s:g} s")
+        self.transport.abort()
+
+    def _count(self, kind: str, text: str) -> None:
+        self._metrics.client_faults.labels(kind).inc()
+        log.info("client %s: %s", self.peername, text)
+
+
+def _first_line(text: str) -> str:
+    """The first line, without what a client may have sent: aiohttp quotes that on further lines."""
+    return text.strip().partition("\n")[0].rstrip(":")

@@ -1,0 +1,65 @@
+"""Backpressure: how many requests run, how many wait for their turn, and how slowly a body may come."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from eldr.settings_front import LimitConfig
+
+
+class TurnedAwayError(Exception):
+    """The router does not take this request. fault: for metrics; kind: of OpenAI's error form."""
+
+    def __init__(self, status: int, fault: str, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.fault, self.kind = status, fault, kind
+        self.retry_after_s = None if status == 408 else 1
+
+
+class Gate:
+    """Lets requests in, first come first served. Used from one event loop."""
+
+    def __init__(self, limits: LimitConfig) -> None:
+        self._limits = limits
+        self._turns = asyncio.Semaphore(limits.in_flight)
+        self.waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold a turn until the block ends. Raises TurnedAwayError: queue full, or too long a wait."""
+        if self._turns.locked():
+            await self._wait()
+        else:
+            await self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    async def read(self, request: web.Request) -> bytes:
+        """The body of a request. Raises TurnedAwayError when it takes too long."""
+        if not request.can_read_body:
+            return b""
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                return await request.read()
+        except TimeoutError:
+            text = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
+            raise TurnedAwayError(408, "slow_body", "invalid_request_error", text) from None
+
+    async def _wait(self) -> None:
+        limits = self._limits
+        if self.waiting >= limits.queued:
+            text = f"{limits.in_flight} requests run and {self.waiting} wait; try again"
+            raise TurnedAwayError(429, "queue_full", "overloaded", text)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(limits.queue_timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            text = f"no turn within {limits.queue_timeout_s:g} s; try again"
+            raise TurnedAwayError(503, "queue_timeout", "overloaded", text) from None
+        finally:
+            self.waiting -= 1

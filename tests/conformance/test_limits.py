@@ -1,0 +1,208 @@
+"""What a client gets that sends too much, too slowly or too early, or does not read its answer."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from support.mock_engine import MockEngine
+from support.raw import connected, exchange, post, status_of
+from support.stack import COMPLETIONS, Reply, Stack, right_text, stack
+
+PROMPT = {"prompt": "hello world", "max_tokens": 4}
+
+
+async def faults(s: Stack, kind: str) -> float:
+    return await s.metric("eldr_client_faults_total", kind=kind)
+
+
+async def until_running(engine: MockEngine, count: int = 1) -> None:
+    async with asyncio.timeout(3):
+        while engine.running < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def is_told_to_wait(reply: Reply, status: int) -> bool:
+    error = reply.json["error"]
+    return (reply.status, error["type"], error["code"]) == (status, "overloaded", status) and (
+        int(reply.headers["Retry-After"]) >= 1
+    )
+
+
+async def test_a_request_beyond_the_queue_is_a_429_at_once() -> None:
+    async with stack(limits={"in_flight": 1, "queued": 0}) as s:
+        s.prefill[0].faults.delay_s = 0.3
+        first = asyncio.create_task(s.post(**PROMPT))
+        await until_running(s.prefill[0])
+        assert is_told_to_wait(await s.post(**PROMPT), 429)
+        assert not first.done()
+        assert (await first).status == 200
+        assert len(s.prefill[0].received) == 1
+        assert await faults(s, "queue_full") == 1
+        assert (await s.post(**PROMPT)).status == 200
+        await s.settled()
+
+
+async def test_a_request_in_the_queue_gets_its_turn_in_order() -> None:
+    async with stack(limits={"in_flight": 1, "queued": 8}) as s:
+        s.prefill[0].faults.delay_s = 0.05
+        asked = []
+        for index in range(4):
+            asked.append(asyncio.create_task(s.post(prompt=f"p{index}", max_tokens=1)))
+            await asyncio.sleep(0.01)
+        assert [(await one).status for one in asked] == [200] * 4
+        assert [request.body["prompt"] for request in s.prefill[0].received] == ["p0", "p1", "p2", "p3"]
+        assert s.prefill[0].peak == 1
+
+
+async def test_a_request_that_waits_too_long_in_the_queue_is_a_503() -> None:
+    async with stack(limits={"in_flight": 1, "queue_timeout_s": 0.1}) as s:
+        s.prefill[0].faults.delay_s = 0.5
+        first = asyncio.create_task(s.post(**PROMPT))
+        await until_running(s.prefill[0])
+        second = asyncio.create_task(s.post(**PROMPT))
+        await asyncio.sleep(0.05)
+        assert await s.metric("eldr_queued_requests") == 1
+        assert is_told_to_wait(await second, 503)
+        assert await s.metric("eldr_queued_requests") == 0
+        assert await faults(s, "queue_timeout") == 1
+        assert (await first).status == 200
+
+
+async def test_a_client_that_leaves_the_queue_takes_no_turn() -> None:
+    async with stack(limits={"in_flight": 1}) as s:
+        s.prefill[0].faults.delay_s = 0.2
+        first = asyncio.create_task(s.post(**PROMPT))
+        await until_running(s.prefill[0])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await s.post(**PROMPT)
+        assert (await first).status == 200
+        assert (await s.post(**PROMPT)).status == 200
+        assert len(s.prefill[0].received) == 2
+        await s.settled()
+
+
+async def test_a_stream_holds_its_turn_to_its_last_byte() -> None:
+    async with stack(limits={"in_flight": 1, "queued": 0}) as s:
+        s.decode[0].faults.chunk_delay_s = 0.1
+        async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as answer:
+            await answer.content.readany()
+            assert (await s.post(**PROMPT)).status == 429
+            await answer.read()
+        assert (await s.post(**PROMPT)).status == 200
+
+
+async def test_a_body_over_the_limit_is_a_413_however_its_length_is_told() -> None:
+    async with stack(body_limit_bytes=1000) as s:
+        data = json.dumps({"prompt": "x" * 2000}).encode()
+        sized = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        chunked = (
+            f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{len(data):x}\r\n"
+        )
+        for head, tail in ((sized, b""), (chunked, b"\r\n0\r\n\r\n")):
+            async with connected(s.url) as connection:
+                connection.writer.write(head.encode() + data + tail)
+                assert status_of(await connection.reader.read(4096)) == 413
+        assert not s.prefill[0].received
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX-Big: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(300)) + b"\r\n",
+    ],
+    ids=["line", "header", "many headers"],
+)
+async def test_headers_over_the_limit_are_a_400_in_openai_form(head: bytes) -> None:
+    async with stack() as s:
+        answer = await exchange(s.url, head)
+        assert status_of(answer) == 400
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+        assert await faults(s, "malformed") == 1
+
+
+async def test_headers_below_the_limit_pass() -> None:
+    async with stack() as s:
+        big = b"X-Big: " + b"x" * 10_000
+        answer = await exchange(
+            s.url, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + big + b"\r\n\r\n"
+        )
+        assert status_of(answer) == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Slow"])
+async def test_headers_that_do_not_end_cost_the_client_its_connection(sent: bytes) -> None:
+    async with stack(limits={"header_timeout_s": 0.1}) as s, connected(s.url) as connection:
+        connection.writer.write(sent)
+        assert await connection.rest(2) == b""
+        assert await faults(s, "slow_headers") == 1
+
+
+async def test_a_second_request_that_does_not_come_ends_the_connection() -> None:
+    async with stack(limits={"keep_alive_s": 0.1}) as s, connected(s.url) as connection:
+        connection.writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea")
+        assert status_of(await connection.rest(3)) == 200
+
+
+async def test_a_body_that_does_not_end_is_a_408_and_reaches_no_engine() -> None:
+    async with stack(limits={"body_timeout_s": 0.1}) as s, connected(s.url) as connection:
+        connection.writer.write(post(PROMPT)[:-3])
+        answer = await connection.reader.read(4096)
+        assert status_of(answer) == 408
+        assert not s.prefill[0].received
+        assert await faults(s, "slow_body") == 1
+
+
+async def test_a_reader_that_stalls_is_cut_off_and_its_request_cancelled_on_the_engine() -> None:
+    async with stack(decode=1, limits={"stall_timeout_s": 0.3}) as s:
+        s.decode[0].big_words = 50_000
+        async with connected(s.url) as connection:
+            connection.writer.transport.pause_reading()
+            connection.writer.write(post({"prompt": "x", "max_tokens": 1000, "stream": True}))
+            await until_running(s.decode[0])
+            async with asyncio.timeout(10):
+                while not await faults(s, "slow_reader"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await s.settled()
+        assert s.decode[0].cancelled == 1
+        assert s.decode[0].bytes_written < 20_000_000, "the router held back the engine, not the memory"
+        assert await s.metric("eldr_requests_total", outcome="cancelled") == 1
+
+
+async def test_a_reader_that_is_slow_but_reads_gets_its_whole_answer() -> None:
+    async with stack(decode=1, limits={"stall_timeout_s": 0.5}) as s:
+        s.decode[0].big_words = 20_000
+        async with connected(s.url) as connection:
+            connection.writer.write(post({"prompt": "x", "max_tokens": 200, "stream": True}))
+            parts = []
+            while part := await connection.reader.read(65536):
+                parts.append(part)
+                await asyncio.sleep(0.005)
+        answer = b"".join(parts)
+        assert b"data: [DONE]" in answer
+        assert answer.count(b'"text"') == 200
+        assert await faults(s, "slow_reader") == 0
+
+
+async def test_a_client_that_says_expect_is_told_to_continue() -> None:
+    async with stack() as s, connected(s.url) as connection:
+        head, _, body = post(PROMPT, "Expect: 100-continue").partition(b"\r\n\r\n")
+        connection.writer.write(head + b"\r\n\r\n")
+        assert (await connection.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        connection.writer.write(body)
+        assert right_text(PROMPT, 4).encode() in await connection.rest()
+        assert "Expect" not in s.prefill[0].received[0].headers
+
+
+async def test_a_malformed_request_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with stack() as s:
+        with caplog.at_level(logging.INFO):
+            answer = await exchange(s.url, b"GET / HTTP/1.1\r\nHost: x\r\nsecret-key value\r\n\r\n")
+        assert status_of(answer) == 400
+        (line,) = [record for record in caplog.records if "malformed" in record.message]
+        assert (line.exc_info, "\n" in line.message, "secret" in caplog.text) == (None, False, False)
+        assert b"secret" not in answer
