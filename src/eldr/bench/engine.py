@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -33,7 +34,7 @@ __all__ = ["EngineSpec", "LocalEngine", "free_port", "running", "stop_all", "wai
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
-_LOG_LINES = 15
+_ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): .+")
 
 # $@ is the engine. Standard input is a pipe that nobody writes to; its end of file means that we are gone.
 # (Descriptors of two digits, as a pipe may have here, are beyond some shells.)
@@ -120,8 +121,8 @@ class LocalEngine:
         """Waits until the engine answers on /health.
 
         Raises:
-            EngineError: it ended or took longer than `timeout_s`; it has been stopped, and the message ends
-                with its log's last lines.
+            EngineError: it ended or took longer than `timeout_s`; it has been stopped, and the message says
+                why by its log, and where that is.
         """
         deadline = time.monotonic() + timeout_s
         while not self._healthy():
@@ -151,12 +152,6 @@ class LocalEngine:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def log_tail(self, lines: int = _LOG_LINES) -> str:
-        """The last lines of the engine's log."""
-        if not self.log_path.exists():
-            return ""
-        return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
-
     def __enter__(self) -> Self:
         try:
             return self.start().wait_ready()
@@ -183,9 +178,18 @@ class LocalEngine:
 
     def _fail(self, what: str) -> None:
         self.stop()
-        raise EngineError(
-            f"engine {self.spec.name} {what}; the end of its log ({self.log_path}):\n{self.log_tail()}"
-        )
+        log = self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
+        raise EngineError(f"engine {self.spec.name} {what}: {reason(log)}; its log is {self.log_path}")
+
+
+def reason(log: str) -> str:
+    """The line of an engine's log that says best why it ended: the last error that does not point at an
+    earlier one, else the last line.
+    """
+    lines = log.split("\n")
+    errors = [found[0] for line in lines if (found := _ERROR.search(line)) and "root cause" not in line]
+    said = [line for line in lines if line.strip()]
+    return (errors or said or ["it printed nothing"])[-1].strip()
 
 
 @contextlib.contextmanager
