@@ -15,7 +15,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
-from eldr.settings_fleet import AdminConfig, BreakerConfig, RetryConfig
+from eldr.settings_fleet import AdminConfig, BreakerConfig, DnsConfig, KubernetesConfig, RetryConfig
 from eldr.settings_front import LimitConfig, SecurityConfig
 from eldr.settings_observe import ObserveConfig
 
@@ -80,6 +80,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     breaker: BreakerConfig = BreakerConfig()
     retry: RetryConfig = RetryConfig()
     admin: AdminConfig = AdminConfig()
+    dns: DnsConfig = DnsConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
     observe: ObserveConfig = ObserveConfig()
     limits: LimitConfig = LimitConfig()
     security: SecurityConfig = SecurityConfig()
@@ -92,9 +94,9 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
     """
     raw = _merged(_read_yaml(path) if path else {}, overrides)
     for role, letter in ROLES.items():
-        if not raw.get(role):
+        if not raw.get(role) and not _discovers(raw, role):
             raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
-        raw[role] = _workers(role, letter, raw[role])
+        raw[role] = _workers(role, letter, raw.get(role) or [])
     config = _convert(raw)
     _check_workers(config)
     return config
@@ -121,6 +123,12 @@ def _merged(file: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     if all(isinstance(policy, dict) for policy in policies) and "name" not in policies[1]:  # type: ignore[operator]
         merged["policy"] = {**policies[0], **policies[1]}  # type: ignore[dict-item]
     return merged
+
+
+def _discovers(raw: dict[str, Any], role: str) -> bool:
+    """Does DNS or Kubernetes tell the workers of a role?"""
+    groups = (raw.get("dns"), raw.get("kubernetes"))
+    return any(isinstance(group, dict) and group.get(role) for group in groups)
 
 
 def _read_yaml(path: str) -> dict[str, Any]:

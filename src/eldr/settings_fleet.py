@@ -44,3 +44,31 @@ class AdminConfig(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     key_file: str | None = None
     drain_s: Annotated[float, Meta(ge=0)] = 300.0
+
+
+NameUrl = Annotated[str, Meta(pattern=r"^http://[A-Za-z0-9._-]+:\d{1,5}$")]
+
+
+class DnsConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """DNS names behind which workers stand, one an address (eldr.proxy.discovery.dns).
+
+    prefill, decode: http://NAME:PORT each. interval_s: how often they are resolved.
+    """
+
+    prefill: tuple[NameUrl, ...] = ()
+    decode: tuple[NameUrl, ...] = ()
+    interval_s: Seconds = 10.0
+
+
+class KubernetesConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Pods that are workers (eldr.proxy.discovery.kubernetes).
+
+    prefill, decode: label selectors. port: of the engine in the pods. namespace: None is the router's own.
+    kubeconfig: file that says how to reach the API server; None is the cluster that the router runs in.
+    """
+
+    prefill: str | None = None
+    decode: str | None = None
+    port: Annotated[int, Meta(ge=1, le=65535)] = 8000
+    namespace: str | None = None
+    kubeconfig: str | None = None

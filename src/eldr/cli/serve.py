@@ -1,5 +1,6 @@
 """`eldr serve`."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -7,6 +8,7 @@ import click
 from eldr.config import load_config, parse_option
 from eldr.metrics.logs import configure
 from eldr.policy import POLICIES
+from eldr.proxy.discovery.file import Reload
 from eldr.proxy.server import serve
 
 LISTS = ("--prefill", "--decode")
@@ -77,4 +79,4 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
         given["admin"] = {"port": port}
     config = load_config(file, given)
     configure(config.observe.log_format)
-    serve(config)
+    serve(config, Reload(file, partial(load_config, file, given)) if file else None)

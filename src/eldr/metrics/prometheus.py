@@ -111,6 +111,9 @@ class RouterMetrics:
         self.breaker_state = self._gauge(
             "eldr_worker_breaker_state", "0 closed, 1 half-open, 2 open.", "role", "worker"
         )
+        self.discovery_updates = self._counter(
+            "eldr_discovery_updates", "Sets of workers of each source, and failures.", "source", "result"
+        )
         self._ttft = self._histogram(
             "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS
         )

@@ -7,8 +7,8 @@ from eldr.types import Matrix
 class CentroidSeats:
     """Row i of the profile's centroids [n, D] goes to the i-th worker.
 
-    A worker that leaves frees its row. One that joins takes the row that it had before if it is free, else the
-    first free one, so that each cluster of requests keeps a worker; with none free it has no centroid.
+    A worker that leaves frees its row. One that joins takes the row that it had before, if it is free, or
+    else the first free one, so that each cluster of requests keeps a worker; with none free it has none.
     """
 
     def __init__(self, pool: WorkerPool, centroids: Matrix) -> None:

@@ -58,12 +58,13 @@ class Fleet:
             self._members[worker.id] = _Member(Breaker(breaker, clock))
             self._publish(worker.id)
 
-    def set_centroids(self, centroids: Matrix) -> None:
+    def set_centroids(self, centroids: Matrix, *, one_each: bool = True) -> None:
         """Give the i-th worker the i-th row of `centroids` [n, D]; those that join later take what is free.
 
-        Raises ProfileError unless there are as many rows as workers.
+        one_each: raise ProfileError unless there are as many rows as workers.
         """
-        self.pool.set_centroids(centroids)
+        if one_each:
+            self.pool.set_centroids(centroids)
         self._seats = CentroidSeats(self.pool, centroids)
 
     def add(self, worker: Worker) -> None:

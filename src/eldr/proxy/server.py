@@ -26,6 +26,10 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.admin import admin_site
 from eldr.proxy.app import DRAINING, create_app
 from eldr.proxy.budget import RetryBudget
+from eldr.proxy.discovery.all import discovered_roles, sources
+from eldr.proxy.discovery.file import FileSource, Reload, workers_of
+from eldr.proxy.discovery.reconcile import Reconciler, following
+from eldr.proxy.discovery.source import Source
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.front import FrontRunner
 from eldr.proxy.gate import Gate
@@ -43,21 +47,24 @@ from eldr.proxy.upstream import Upstream
 log = logging.getLogger(__name__)
 
 
-def serve(config: Config) -> None:
-    """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting."""
+def serve(config: Config, reload: Reload | None = None) -> None:
+    """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting.
+
+    reload: how to read the workers again, if they come from a file.
+    """
     profile = Profile.load(Path(config.profile)) if config.profile else None
     if config.processes > 1:
-        _serve_shared(config, profile)
+        _serve_shared(config, profile, reload)
         return
     policies = _policies(config, profile)
     with (
         _bound_socket(config.host, config.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(config, profile, policies, listener))
+        runner.run(_serve(config, profile, policies, listener, reload=reload))
 
 
-def _serve_shared(config: Config, profile: Profile | None) -> None:
+def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None) -> None:
     if config.admin.port is not None:
         raise ConfigError(
             "the admin API changes one process; with processes > 1 leave it out, and change the workers' file"
@@ -75,7 +82,7 @@ def _serve_shared(config: Config, profile: Profile | None) -> None:
         def work(share: Share) -> None:
             policies = _policies(config, profile, share.row)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(config, profile, policies, share.listener, share))
+                runner.run(_serve(config, profile, policies, share.listener, share, reload))
 
         ledgers = {role: Ledger.shared(config.processes) for role in ROLES}
         Supervisor(listeners, ledgers, work).run()
@@ -87,18 +94,24 @@ async def _serve(
     policies: tuple[Policy, Policy],
     listener: socket.socket,
     share: Share | None = None,
+    reload: Reload | None = None,
 ) -> None:
-    async with running_app(config, profile, policies, share) as app:
+    async with running_app(config, profile, policies, share, reload) as app:
         await _listen(app, listener, config, share)
 
 
 @asynccontextmanager
 async def running_app(
-    config: Config, profile: Profile | None, policies: tuple[Policy, Policy], share: Share | None = None
+    config: Config,
+    profile: Profile | None,
+    policies: tuple[Policy, Policy],
+    share: Share | None = None,
+    reload: Reload | None = None,
 ) -> AsyncIterator[web.Application]:
     """The router's application once its workers are there and fit, with health checks running behind it.
 
     policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
+    reload: how to read the workers again, if they come from a file.
     Raises EldrError, see eldr.proxy.startup.
     """
     clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
@@ -110,7 +123,7 @@ async def running_app(
         "decode", config.decode, policies[1], metrics, clock, config.breaker, ledgers.get("decode")
     )
     if profile is not None:
-        decode.set_centroids(profile.centroids)
+        decode.set_centroids(profile.centroids, one_each="decode" not in discovered_roles(config))
     signer = Signer(profile, clock)
     records = RecordWriter(config.records) if config.records else None
     observe = config.observe
@@ -126,35 +139,37 @@ async def running_app(
         checker = HealthChecker(
             (prefill, decode), upstream, ModelGuard(profile.info.model if profile else None), config
         )
-        try:
-            await wait_for_workers(checker, config.wait_s)
-            if profile is not None:
-                await check_counts_come(prefill, upstream, signer)
-        except EldrError as error:
-            if share is None or not share.restarted:
-                raise
-            log.warning("starting all the same, beside the other processes: %s", error)
-        gate = Gate(config.limits)
-        metrics.queued.set_function(lambda: float(gate.waiting))
-        router = Router(
-            prefill,
-            decode,
-            upstream,
-            signer,
-            metrics,
-            clock,
-            label_header=config.label_header,
-            budget=RetryBudget(config.retry, clock),
-            gate=gate,
-            records=records,
-            decisions=decisions,
-            tracing=tracing,
-        )
         with closing(Membership(checker, config.admin.drain_s)) as membership:
-            async with _background(checker.run()), admin_site(config.admin, membership):
-                app = create_app(router, upstream, (prefill, decode), metrics, config)
-                app[MEMBERSHIP] = membership
-                yield app
+            reconciler = Reconciler(membership, metrics)
+            async with following(reconciler, [*_file_source(config, reload, reconciler), *sources(config)]):
+                try:
+                    await wait_for_workers(checker, config.wait_s)
+                    if profile is not None:
+                        await check_counts_come(prefill, upstream, signer)
+                except EldrError as error:
+                    if share is None or not share.restarted:
+                        raise
+                    log.warning("starting all the same, beside the other processes: %s", error)
+                gate = Gate(config.limits)
+                metrics.queued.set_function(lambda: float(gate.waiting))
+                router = Router(
+                    prefill,
+                    decode,
+                    upstream,
+                    signer,
+                    metrics,
+                    clock,
+                    label_header=config.label_header,
+                    budget=RetryBudget(config.retry, clock),
+                    gate=gate,
+                    records=records,
+                    decisions=decisions,
+                    tracing=tracing,
+                )
+                async with _background(checker.run()), admin_site(config.admin, membership):
+                    app = create_app(router, upstream, (prefill, decode), metrics, config)
+                    app[MEMBERSHIP] = membership
+                    yield app
     finally:
         await upstream.close()
         await tracing.close()
@@ -179,7 +194,7 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
         log.info(
             "listening on %s://%s:%d: %d prefill and %d decode workers, policy %s",
             *("https" if tls else "http", host, port),
-            *(len(config.prefill), len(config.decode), config.policy.name),
+            *(*(len(app[MEMBERSHIP].workers(role)) for role in ROLES), config.policy.name),
         )
         if share is not None:
             share.listening()
@@ -193,6 +208,16 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
         await runner.cleanup()
+
+
+def _file_source(config: Config, reload: Reload | None, reconciler: Reconciler) -> list[Source]:
+    """The configuration file as a source, if there is one, which SIGHUP has read at once."""
+    if reload is None:
+        return []
+    source = FileSource(reload, config)
+    reconciler.hold(source.name, workers_of(config))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, source.asked.set)
+    return [source]
 
 
 @asynccontextmanager

@@ -92,5 +92,5 @@ def _check_answer(worker: Worker, answer: PrefillAnswer, signer: Signer) -> None
 
 def _unreachable(fleet: Fleet, checker: HealthChecker) -> str:
     ids = [worker.id for worker in fleet.pool.workers if worker.id in checker.problems]
-    problems = "; ".join(str(checker.problems[worker_id]) for worker_id in ids)
+    problems = "; ".join(str(checker.problems[worker_id]) for worker_id in ids) or "none is known"
     return f"no {fleet.role} worker is reachable: {problems}; start one, or wait longer with --wait SECONDS"

@@ -1,0 +1,1 @@
+"""Where workers come from while the router runs: a file, DNS, Kubernetes."""
