@@ -72,6 +72,26 @@ async def test_a_client_that_leaves_is_cancelled_at_once_under_uvloop_too() -> N
             assert process.returncode == 0
 
 
+async def test_a_notice_before_the_end_lets_load_balancers_turn_away(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with engines(2, {}) as made:
+        (tmp_path / "eldr.yaml").write_text("drain_notice_s: 0.8\npolicy: {name: jsq}\n")
+        args = [*workers(made), "--port", str(port), "--config", str(tmp_path / "eldr.yaml")]
+        async with serving(*args) as process, aiohttp.ClientSession() as http:
+            await until_healthy(url)
+            async with http.get(url + "/ready") as answer:
+                assert answer.status == 200
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.3)
+            async with http.get(url + "/ready") as answer:
+                assert (answer.status, (await answer.json())["draining"]) == (503, True)
+            async with aiohttp.ClientSession() as late, late.post(url + COMPLETIONS, json=PROMPT) as answer:
+                assert answer.status == 200
+            await asyncio.wait_for(process.wait(), 5)
+            assert process.returncode == 0
+
+
 async def test_a_drain_has_an_end() -> None:
     port = free_port()
     async with engines(2, {}) as made:

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -110,11 +111,12 @@ class MockEngine:
     bytes_written: int = 0
     health_checks: int = 0
     port: int = 0
+    tls: ssl.SSLContext | None = None
     _runner: web.AppRunner | None = None
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def start(self) -> Self:
         """Listen; on the same port as before after a `stop`."""
@@ -129,7 +131,7 @@ class MockEngine:
             app.router.add_post(path, self._compute_only)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=self.tls)
         await site.start()
         self.port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
         return self

@@ -18,6 +18,8 @@ from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.front import FrontRunner
 from eldr.proxy.server import running_app
+from eldr.proxy.tls import server_tls
+from eldr.settings_front import SecurityConfig
 from support.mock_engine import MockEngine, engines, prompt_of, words
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -98,11 +100,16 @@ async def stack(
     policy: str = "jsq",
     options: dict[str, Any] | None = None,
     profile: Profile | None = None,
+    engine_tls: dict[str, str] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stack]:
-    """A running stack; health checks are off (an hour apart) unless `health_interval_s` is given."""
+    """A running stack; health checks are off (an hour apart) unless `health_interval_s` is given.
+
+    engine_tls: tls_cert and tls_key of the engines, which speak HTTP without.
+    """
     blocks: dict[str, str] = {}
-    async with engines(prefill, blocks) as first, engines(decode, blocks) as second:
+    tls = server_tls(SecurityConfig(**(engine_tls or {})))
+    async with engines(prefill, blocks, tls=tls) as first, engines(decode, blocks, tls=tls) as second:
         urls = {"prefill": [engine.url for engine in first], "decode": [engine.url for engine in second]}
         config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
         rng = np.random.default_rng(0)
@@ -121,8 +128,9 @@ async def served(app: web.Application, config: Config | None = None) -> AsyncIte
     runner = FrontRunner(app, config, drain_s=1) if config else web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        tls = server_tls(config.security) if config else None
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
-        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
     finally:
         await runner.cleanup()
