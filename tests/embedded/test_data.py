@@ -4,14 +4,12 @@ import json
 import lzma
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("tokenizers")
 
-from eldr.embedded import command
 from eldr.embedded.data import (
     DOMAINS,
     END_OF_TEXT_ID,
@@ -74,20 +72,6 @@ def test_training_on_a_bad_folder_raises_before_any_work(tmp_path: Path) -> None
     assert isinstance(result.exception, ConfigError)
     assert "code.jsonl.xz does not exist" in str(result.exception)
     assert not (tmp_path / "out").exists()
-
-
-def test_an_expected_error_is_one_line_and_status_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @click.command()
-    def fails() -> None:
-        raise ConfigError("no such folder; make one")
-
-    monkeypatch.setattr("sys.argv", ["fails"])
-    with pytest.raises(SystemExit) as exit_info:
-        command.run(fails)
-    assert exit_info.value.code == 1
-    assert capsys.readouterr().err == "eldr: no such folder; make one\n"
 
 
 def test_texts_end_with_the_end_token() -> None:

@@ -7,6 +7,7 @@ import click
 from eldr.bench.publish import measure
 from eldr.bench.settings import Settings
 from eldr.embedded import model_path
+from eldr.program import run
 
 NAME = "active_experts_k4"
 
@@ -37,4 +38,4 @@ def main(out: Path, work: Path, requests: int, batch: int, repeats: int) -> None
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -20,6 +20,7 @@ from eldr.bench.machine import describe_machine
 from eldr.files import replacing
 from eldr.policy import create_policy
 from eldr.pool import Worker, WorkerPool
+from eldr.program import run
 from eldr.signature import SignatureTransform
 from eldr.types import Counts, RoutingRequest
 from eldr.wire import decode_counts, encode_counts
@@ -90,4 +91,4 @@ def main(out: Path | None, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

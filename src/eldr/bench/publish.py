@@ -16,6 +16,7 @@ from eldr.bench.replay import replay_all
 from eldr.bench.report import make_report, write_report
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
+from eldr.program import run
 
 
 def measure(settings: Settings, name: str, folder: Path, *, then_replay: bool = False) -> None:
@@ -71,4 +72,4 @@ def main(report: Path, name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

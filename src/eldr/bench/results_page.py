@@ -13,6 +13,7 @@ from eldr.bench.report import Report
 from eldr.bench.tables import findings, markdown_table
 from eldr.errors import ConfigError
 from eldr.files import replacing
+from eldr.program import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +184,4 @@ def main(folder: Path, page: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -39,6 +39,7 @@ from eldr.bench.router_overhead import profile_of
 from eldr.bench.usage import cpu_s, peak_bytes
 from eldr.errors import ConfigError
 from eldr.files import replacing
+from eldr.program import run
 from eldr.types import ExpertCounts
 
 CONNECTIONS = (64, 256, 1024)
@@ -217,4 +218,4 @@ def line(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -35,6 +35,7 @@ from eldr.errors import EngineError
 from eldr.files import replacing
 from eldr.metrics.summary import Spread, spread
 from eldr.profile.artifact import Profile, ProfileInfo, routing_fingerprint
+from eldr.program import run
 from eldr.proxy.handoff import PREFILL_PARAMS
 from eldr.types import ExpertCounts
 from eldr.wire import decode_counts
@@ -195,4 +196,4 @@ def main(out: Path, model: Path | None, rounds: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -7,6 +7,7 @@ import click
 from eldr.bench.publish import measure
 from eldr.bench.settings import Settings
 from eldr.embedded import wide_model
+from eldr.program import run
 
 NAME = "tpot_wide"
 
@@ -41,4 +42,4 @@ def main(out: Path, work: Path, requests: int, repeats: int, replay: bool) -> No
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

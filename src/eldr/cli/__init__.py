@@ -1,12 +1,11 @@
 """The command line. Each command is a module of this package, imported only when it is run."""
 
 import importlib
-import sys
 
 import click
 
 from eldr import __version__
-from eldr.errors import EldrError
+from eldr.program import run
 
 COMMANDS = {
     "demo": "Show the gain on this machine with real engines.",
@@ -43,8 +42,4 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; an expected error is one line on stderr and exit status 1."""
-    try:
-        cli()
-    except EldrError as error:
-        print(f"eldr: {error}", file=sys.stderr)
-        sys.exit(1)
+    run(cli)

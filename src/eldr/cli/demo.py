@@ -21,8 +21,8 @@ from eldr.calibrate.model_info import num_experts_of
 from eldr.embedded import model_path, wide_model
 from eldr.errors import ConfigError, EldrError
 from eldr.policy import POLICIES
+from eldr.program import EXISTING_FOLDER
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 POLICY_NAMES = (*BASELINES, "locality_band")
 CHOICES = [name for name in POLICIES.names() if name != "domain_label"]
 """domain_label needs a table of workers, which nobody has made here."""
@@ -47,7 +47,7 @@ WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores
 @click.option("--policy", "policies", multiple=True, type=click.Choice(CHOICES), help="Only these.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
 @click.option("--wide", is_flag=True, help="Serve the memory-bound variant of the embedded model.")
-@click.option("--model", type=FOLDER, help="Folder of another MoE model that vLLM serves.")
+@click.option("--model", type=EXISTING_FOLDER, help="Folder of another MoE model that vLLM serves.")
 @click.option("--prompts", type=click.Path(exists=True, path_type=Path), help="Prompt file or folder.")
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(["float32", "bfloat16"]))
 @click.option(

@@ -12,14 +12,14 @@ import numpy as np
 from rich.progress import track
 from tokenizers import Tokenizer
 
-from eldr.embedded import command, model_path
-from eldr.embedded.command import folder
+from eldr.embedded import model_path
 from eldr.embedded.export import load_network
 from eldr.embedded.network import Network
 from eldr.embedded.sampling import sample
 from eldr.embedded.starters import STARTERS
 from eldr.errors import ConfigError
 from eldr.files import replacing
+from eldr.program import EXISTING_FOLDER, run
 
 PROMPTS = 100  # a domain
 SAMPLES = 14  # of each starter; some are unusable
@@ -49,7 +49,7 @@ def _fits(tokenizer: Tokenizer, prompt: str) -> bool:
 
 
 @click.command()
-@click.option("--model", type=folder, default=None, help="Model folder; the shipped one if absent.")
+@click.option("--model", type=EXISTING_FOLDER, default=None, help="Model folder; the shipped one if absent.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder; the package's if absent.")
 def main(model: Path | None, out: Path | None) -> None:
     """Sample prompts for every domain into OUT/<domain>.jsonl."""
@@ -63,4 +63,4 @@ def main(model: Path | None, out: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    run(main)

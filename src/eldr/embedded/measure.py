@@ -16,14 +16,14 @@ from rich.progress import track
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from eldr.embedded import card, command, locality, model_path
+from eldr.embedded import card, locality, model_path
 from eldr.embedded import data as text
-from eldr.embedded.command import folder
 from eldr.embedded.export import load_network
 from eldr.embedded.network import Network
 from eldr.embedded.sampling import sample
 from eldr.errors import ConfigError
 from eldr.files import replacing
+from eldr.program import EXISTING_FOLDER, run
 
 REQUESTS = 80  # a domain
 PREFILL_TOKENS = (64, 80, 96, 112, 128)
@@ -127,8 +127,8 @@ def measure(network: Network, prompts: dict[str, NDArray[np.int64]]) -> dict[str
 
 
 @click.command()
-@click.option("--data", type=folder, required=True, help="Folder of <domain>.jsonl.xz files.")
-@click.option("--model", type=folder, default=None, help="Model folder; the shipped one if absent.")
+@click.option("--data", type=EXISTING_FOLDER, required=True, help="Folder of <domain>.jsonl.xz files.")
+@click.option("--model", type=EXISTING_FOLDER, default=None, help="Model folder; the shipped one if absent.")
 def main(data: Path, model: Path | None) -> None:
     """Measure MODEL on the held-out text of DATA and write measured.json and README.md into it."""
     model = model or model_path()
@@ -148,4 +148,4 @@ def main(data: Path, model: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    run(main)

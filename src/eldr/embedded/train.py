@@ -18,13 +18,12 @@ import torch.distributed as dist
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 
-from eldr.embedded import command
 from eldr.embedded import data as text
-from eldr.embedded.command import folder
 from eldr.embedded.export import export
 from eldr.embedded.network import Network, Shape
 from eldr.embedded.trainer import PROCESSES, SEQUENCE_TOKENS, SEQUENCES, Run, Trainer
 from eldr.files import replacing
+from eldr.program import EXISTING_FOLDER, run
 
 STEPS = 1300
 CHECKPOINT_S = 120.0
@@ -90,7 +89,7 @@ def finish(run: Run, model: Path) -> None:
 
 
 @click.command()
-@click.option("--data", type=folder, required=True, help="Folder of <domain>.jsonl.xz files.")
+@click.option("--data", type=EXISTING_FOLDER, required=True, help="Folder of <domain>.jsonl.xz files.")
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder for checkpoints and the model."
 )
@@ -108,4 +107,4 @@ def main(data: Path, out: Path, minutes: float, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    run(main)

@@ -1,4 +1,4 @@
-"""How the commands of this package end: an expected error is one line and exit status 1."""
+"""How programs of this package end: an expected error is one line on stderr and exit status 1."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import click
 
 from eldr.errors import EldrError
 
-folder = click.Path(exists=True, file_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 """The type of options that name a folder which must exist."""
 
 
