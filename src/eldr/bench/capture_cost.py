@@ -11,7 +11,6 @@ too.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -24,12 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from eldr import embedded
 from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.bench.machine import describe_machine
 from eldr.files import replacing
+from eldr.program import EXISTING_FOLDER, run
 
 PROMPT_TOKENS = (32, 128, 512, 960)
 BATCHES = (1, 8, 32)
@@ -77,17 +78,19 @@ SHAPES = {
 }
 
 
-def main() -> None:
-    """Measures and writes the JSON file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=None, help="default: the embedded model")
-    parser.add_argument("--rounds", type=int, default=40)
-    arguments = parser.parse_args()
-    report = measure(arguments.model or embedded.model_path(), arguments.rounds)
-    with replacing(arguments.out) as file:
-        file.write(json.dumps(report, indent=1).encode() + b"\n")
-    print(json.dumps(report, indent=1))
+@click.command()
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="JSON file to write."
+)
+@click.option("--model", type=EXISTING_FOLDER, help="Model folder. [the embedded one]")
+@click.option("--rounds", default=40, show_default=True, type=click.IntRange(2), help="Samples of each.")
+def main(out: Path, model: Path | None, rounds: int) -> None:
+    """Measure what capture costs, beside the stock connector."""
+    report = measure(model or embedded.model_path(), rounds)
+    content = json.dumps(report, indent=1)
+    with replacing(out) as file:
+        file.write(content.encode() + b"\n")
+    click.echo(content)
 
 
 def measure(model: Path, rounds: int) -> Payload:
@@ -192,4 +195,4 @@ def _complete(engine: LocalEngine, prompt: list[int], max_tokens: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
