@@ -61,6 +61,7 @@ bench-router-overhead: $(READY)
 # The routers to compare with have a venv of their own, so that ELDR's never meets their dependencies.
 bench-router: $(READY) build/routers/bin/vllm-router
 	$(BIN)/python -m eldr.bench.router_cost --out docs/bench
+	$(BIN)/python -m eldr.bench.router_cost_page --report docs/bench/router.json --page docs/performance.md
 
 build/routers/bin/vllm-router:
 	$(PYTHON) -m venv build/routers

@@ -12,7 +12,7 @@ from pathlib import Path
 from eldr.bench.engine import free_port
 from eldr.errors import EngineError
 
-START_S = 60.0
+START_S = 120.0
 
 
 @dataclass(frozen=True)

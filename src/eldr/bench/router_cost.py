@@ -14,6 +14,7 @@ both at once), so it passes requests to decode engines alone. "Added" is to the 
 
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -154,6 +155,17 @@ def measure_router(
         return uvloop.run(measure(route, name, pid, connections, repeat, plan))
 
 
+def installed(programs: Path) -> dict[str, str]:
+    """Versions of the routers of others in their venv, whose folder of programs this is."""
+    names = ("vllm-router", "sglang-router")
+    text = f"import importlib.metadata as m; print(*map(m.version, {names}))"
+    try:
+        found = subprocess.run([programs / "python", "-c", text], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return dict(zip(names, found.stdout.split(), strict=True))
+
+
 def save_profile(path: Path, workers: int) -> None:
     """A profile whose centroids are made-up counts: one for each decode engine."""
     rng = np.random.default_rng(1)
@@ -183,6 +195,7 @@ def main(
             raise ConfigError(f"no router {name!r}; choose from {', '.join((*WITHOUT, *PROXIES))}")
     plan, rng, rows = SHORT if short else FULL, np.random.default_rng(0), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    load_average = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="eldr-bench-") as folder, mock_engines() as engines:
         save_profile(Path(folder) / "p.safetensors", len(engines.decode))
         for repeat in range(plan.repeats):
@@ -193,6 +206,8 @@ def main(
                     print(line(row), flush=True)
     report: dict[str, Any] = {
         "machine": describe_machine(),
+        "peers": installed(programs),
+        "load_average": load_average,
         "plan": asdict(plan),
         "chunks_per_s": CHUNKS_PER_S,
         "one_token_rate": ONE_TOKEN_RATE,
