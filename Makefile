@@ -1,3 +1,4 @@
+# make chaos   torment mock engines behind the router for ten minutes, and check what must hold
 # make demo    show the gain on this machine with real engines (sets everything up first)
 # make test    unit tests, then tests against real vLLM engines (sets everything up first)
 # make check   lint, format, types and import rules
@@ -8,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test test-unit test-engine demo model \
+.PHONY: help setup check test test-unit test-engine demo model chaos \
         bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router
 
 help:
@@ -66,3 +67,8 @@ bench-router: $(READY) build/routers/bin/vllm-router
 build/routers/bin/vllm-router:
 	$(PYTHON) -m venv build/routers
 	build/routers/bin/pip install --quiet vllm-router==0.1.17 sglang-router==0.3.2
+
+# Mock engines killed, hung, restarted, added and removed under 200 streams for MINUTES. Needs no vLLM.
+MINUTES ?= 10
+chaos: $(READY)
+	$(BIN)/python -m eldr.bench.chaos --minutes $(MINUTES) --out docs/bench/chaos.json

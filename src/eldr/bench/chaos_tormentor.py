@@ -1,0 +1,123 @@
+"""Something that makes engines fail, come and go at random, for `make chaos`."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from eldr.bench.chaos_engine import FAULTY, ChaosEngine
+
+FEWEST, MOST = 2, 7
+"""Engines of a role, the dead ones too."""
+
+PAUSE_S = 0.5
+"""Mean time between two deeds."""
+
+
+@dataclass
+class Tormentor:
+    """Does something to an engine at random, again and again. events: how often what was done."""
+
+    engines: dict[str, list[ChaosEngine]]
+    blocks: dict[str, str]
+    admin: str
+    admin_key: str
+    http: aiohttp.ClientSession
+    rng: random.Random
+    events: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        """Torment until cancelled."""
+        deeds: list[Callable[[str], Awaitable[bool]]]
+        deeds = [self._kill, self._add, self._remove]
+        deeds += 2 * [self._restart, self._spoil, self._cure]
+        while True:
+            deed, role = self.rng.choice(deeds), self.rng.choice(list(self.engines))
+            if await deed(role):
+                self.events[deed.__name__.lstrip("_")] += 1
+                await asyncio.sleep(self.rng.uniform(0, 2 * PAUSE_S))
+            else:
+                await asyncio.sleep(0)
+
+    async def calm(self) -> None:
+        """Make all engines well."""
+        for engine in self._all():
+            engine.mode = "well"
+            if not engine.alive:
+                await engine.start()
+
+    async def end(self) -> None:
+        for engine in self._all():
+            await engine.kill()
+
+    async def running(self) -> int:
+        """Requests that run on engines."""
+        return sum(engine.running for engine in self._all())
+
+    def _all(self) -> list[ChaosEngine]:
+        return [engine for engines in self.engines.values() for engine in engines]
+
+    def _pick(self, role: str, fits: Callable[[ChaosEngine], bool]) -> ChaosEngine | None:
+        fitting = [engine for engine in self.engines[role] if fits(engine)]
+        return self.rng.choice(fitting) if fitting else None
+
+    async def _kill(self, role: str) -> bool:
+        engine = self._pick(role, lambda engine: engine.alive)
+        if engine is not None:
+            await engine.kill()
+        return engine is not None
+
+    async def _restart(self, role: str) -> bool:
+        engine = self._pick(role, lambda engine: not engine.alive)
+        if engine is not None:
+            await engine.start()
+        return engine is not None
+
+    async def _spoil(self, role: str) -> bool:
+        engine = self._pick(role, lambda engine: engine.alive and engine.mode == "well")
+        if engine is not None:
+            engine.mode = self.rng.choice(FAULTY)
+            self.events[engine.mode] += 1
+        return engine is not None
+
+    async def _cure(self, role: str) -> bool:
+        engine = self._pick(role, lambda engine: engine.mode != "well")
+        if engine is not None:
+            engine.mode = "well"
+        return engine is not None
+
+    async def _add(self, role: str) -> bool:
+        if len(self.engines[role]) >= MOST:
+            return False
+        engine = await ChaosEngine(self.blocks).start()
+        self.engines[role].append(engine)
+        await self._ask("POST", "/workers", {"role": role, "url": engine.url})
+        return True
+
+    async def _remove(self, role: str) -> bool:
+        """Drain a worker first or take it out as it is; the engine is killed after that."""
+        if len(self.engines[role]) <= FEWEST:
+            return False
+        engine = self.rng.choice(self.engines[role])
+        self.engines[role].remove(engine)
+        listed = (await self._ask("GET", "/workers"))["workers"]
+        name = next(worker["name"] for worker in listed if worker["url"] == engine.url)
+        if self.rng.random() < 0.5:
+            await self._ask("POST", f"/workers/{name}/drain", {"limit_s": 1.0})
+            await asyncio.sleep(2.0)
+        else:
+            await self._ask("DELETE", f"/workers/{name}")
+        await engine.kill()
+        return True
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.admin_key}"}
+        async with self.http.request(method, self.admin + path, json=body, headers=headers) as answer:
+            text = await answer.text()
+            answer.raise_for_status()
+            return json.loads(text) if text else None
