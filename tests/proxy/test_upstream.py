@@ -95,6 +95,13 @@ async def test_whole_answers_come_in_any_way_and_leave_the_connection(pieces: tu
     assert connections == 1
 
 
+async def test_a_body_that_comes_with_its_head_may_be_large() -> None:
+    body = b"x" * (4 * MAX_HEAD_BYTES)
+    whole = OK + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with worker(answering(whole)) as of, upstream() as made:
+        assert await ask(made, of) == (200, body)
+
+
 async def test_an_answer_that_lasts_until_the_connection_ends() -> None:
     async with worker(answering(OK + b"\r\nhel", b"lo", close=True)) as of, upstream() as made:
         assert await ask(made, of) == (200, b"hello")
@@ -115,6 +122,7 @@ async def test_an_answer_that_lasts_until_the_connection_ends() -> None:
         (OK + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", "malformed"),
         (OK + b"Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\n" + gzip.compress(b"x")[:9], "cut off"),
         (OK + b"X: " + b"x" * MAX_HEAD_BYTES, "bytes of headers"),
+        (b"HTTP/1.1 103 Hints\r\n\r\n" * 4_000, "bytes of headers"),
     ],
 )
 async def test_answers_that_break_off_say_why(piece: bytes, reason: str) -> None:

@@ -21,6 +21,9 @@ from eldr.proxy.connection import Answer, BrokenOffError
 from eldr.proxy.events import EventReader, read_answer
 from eldr.proxy.fields import JSON_ERRORS
 
+MAX_PENDING = 16
+"""Pieces of an answer that may wait for the client's headers to be sent, before the worker must wait."""
+
 
 class RefusalError(Exception):
     """An engine answered with an error before any output; the client gets that answer as it is."""
@@ -116,6 +119,8 @@ class _Stream:
             return
         if self._client is None:
             self._pending.append(passed)
+            if len(self._pending) >= MAX_PENDING:
+                self.answer.pause()
             self._wake()
         else:
             self._write(passed)
