@@ -12,7 +12,7 @@ from eldr.profile.artifact import ProfileInfo, routing_fingerprint
 
 from .made_up import run
 
-SETTINGS = {"decode": 2, "dtype": "float32", "requests": 30, "max_tokens": 11, "repeats": 2}
+SETTINGS = {"rate": 10.0, "decode": 2, "dtype": "float32", "requests": 30, "max_tokens": 11, "repeats": 2}
 MACHINE = {
     "processor": "a CPU",
     "cores": 2,
@@ -36,7 +36,6 @@ def report(different: list[Difference] | None = None) -> Report:
             transformation="idf", tau=0.1, rho=0.75, calibration_requests=30, seed=0,
             created_at="", eldr_version="9",
         ),
-        rate=10.0,
         rows=table,
         active_experts=change(table, "locality_band", lambda row: row.active_experts),
         tpot_p50=change(table, "locality_band", lambda row: row.tpot_p50_ms),

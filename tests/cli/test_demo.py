@@ -24,7 +24,6 @@ def no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ["--rate", "nan"],
         ["--rate", "inf"],
         ["--rate", "0"],
-        ["--rate", "4", "--closed"],
         ["--seed", "-1"],
         ["--policy", "domain_label"],
         ["--out", "file"],

@@ -31,7 +31,6 @@ def main(out: Path, work: Path, requests: int, batch: int, repeats: int) -> None
         max_tokens=96,
         requests=requests,
         batch=batch,
-        closed=True,
         repeats=repeats,
     )
     measure(settings, NAME, out)

@@ -59,19 +59,3 @@ async def run_policy(
     steps = {worker: after[worker] - before[worker] for worker in pool.decode}
     decode_steps = [step for log in logs for step in log.steps(started_at)]
     return PolicyRun(policy, repeat, replies, steps, decode_steps)
-
-
-async def sustained_rate(
-    pool: Pool, plan: Sequence[Planned], batch: int, progress: Progress = lambda: None
-) -> float:
-    """Requests a second with `batch` requests in flight a decode worker.
-
-    By Little's law this is the open-loop rate at which a batch of that size settles.
-    """
-    with pool.router("round_robin") as router:
-        in_flight = batch * len(pool.decode)
-        replies = await drive_closed(router.url, pool.model, plan, in_flight, progress)
-    raise_on_errors(replies, "finding the rate")
-    finished = sorted(reply.record.finish_s for reply in replies)
-    full = len(finished) - in_flight  # the last ones finish with fewer and fewer beside them
-    return full / finished[full - 1] if full > 0 else len(finished) / finished[-1]

@@ -5,11 +5,10 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import cycle, islice
 
 import numpy as np
 
-from eldr.bench.compare import Pool, run_policy, sustained_rate
+from eldr.bench.compare import Pool, run_policy
 from eldr.bench.load import GREEDY, Planned, drive_closed, plan_poisson, raise_on_errors
 from eldr.bench.local import MODEL_NAME, LocalPool, check_memory, local_pool
 from eldr.bench.plots import pyplot
@@ -28,8 +27,6 @@ from eldr.profile.dataset import CalibrationSet
 from eldr.profile.fit import fit_profile
 
 CONCURRENCY = 16
-RATE_ROUNDS = 5
-"""With so many batches of requests the sustained rate is found."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +35,6 @@ class Experiment:
 
     calibrated: counts of the half that the profile was fitted to; served: of the half that was served, from
     the same greedy decoding, for the off-line yardstick.
-    rate: requests a second, None where a number in flight was kept instead.
     reference: plain vLLM's output by prompt.
     """
 
@@ -47,14 +43,13 @@ class Experiment:
     calibrated: CalibrationSet
     served: CalibrationSet
     profile: Profile
-    rate: float | None
     reference: dict[str, str]
     runs: list[PolicyRun]
 
 
 def count_stages(settings: Settings) -> int:
     """How many stages `run_experiment` shows."""
-    return 3 + (settings.rate is None and not settings.closed) + settings.repeats * len(settings.policies)
+    return 3 + settings.repeats * len(settings.policies)
 
 
 def run_experiment(settings: Settings, stages: Stages) -> Experiment:
@@ -87,11 +82,8 @@ async def _measure(settings: Settings, workload: Workload, engines: LocalPool, s
         profile, _ = fit_profile(calibrated, settings.decode, seed=settings.seed)
         profile.save(settings.profile)
     pool = engines.pool(settings)
-    rate = settings.rate
-    if rate is None and not settings.closed:
-        rate = await _find_rate(settings, pool, workload.calibration, stages)
-    runs = await _run_all(settings, pool, workload.evaluation, rate, stages)
-    return Experiment(settings, workload, calibrated, served, profile, rate, reference, runs)
+    runs = await _run_all(settings, pool, workload.evaluation, stages)
+    return Experiment(settings, workload, calibrated, served, profile, reference, runs)
 
 
 async def _reference(
@@ -117,34 +109,20 @@ async def _counts(settings: Settings, prompts: list[Prompt], url: str, advance: 
     return assemble(outcome.observed, MODEL_NAME)
 
 
-async def _find_rate(settings: Settings, pool: Pool, prompts: Sequence[Prompt], stages: Stages) -> float:
-    number = RATE_ROUNDS * settings.in_flight
-    plan = _at_once(list(islice(cycle(prompts), number)), settings.max_tokens)
-    with stages.stage(
-        f"find the rate that keeps {settings.batch} requests on each decode worker", number
-    ) as advance:
-        return await sustained_rate(pool, plan, settings.batch, advance)
-
-
 async def _run_all(
-    settings: Settings, pool: Pool, prompts: Sequence[Prompt], rate: float | None, stages: Stages
+    settings: Settings, pool: Pool, prompts: Sequence[Prompt], stages: Stages
 ) -> list[PolicyRun]:
     """Every policy, `repeats` times; they take turns, each repeat beginning with another one."""
     runs = []
+    in_flight = settings.in_flight if settings.rate is None else None
+    pace = f"{settings.in_flight} in flight" if settings.rate is None else f"{settings.rate:.1f} a second"
     for repeat in range(settings.repeats):
         rng = np.random.default_rng([settings.seed, repeat])
-        plan = plan_poisson(prompts, rate or math.inf, settings.max_tokens, rng)
+        plan = plan_poisson(prompts, settings.rate or math.inf, settings.max_tokens, rng)
         first = repeat % len(settings.policies)
         for policy in (*settings.policies[first:], *settings.policies[:first]):
-            title = f"{policy}: {len(plan)} requests, " + (
-                f"{settings.in_flight} in flight" if rate is None else f"{rate:.1f} a second"
-            )
-            with stages.stage(title, len(plan)) as advance:
-                runs.append(
-                    await run_policy(
-                        pool, policy, plan, repeat, advance, settings.in_flight if rate is None else None
-                    )
-                )
+            with stages.stage(f"{policy}: {len(plan)} requests, {pace}", len(plan)) as advance:
+                runs.append(await run_policy(pool, policy, plan, repeat, advance, in_flight))
     return runs
 
 

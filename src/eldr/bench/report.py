@@ -29,7 +29,6 @@ LOCALITY = "locality_band"
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison in numbers.
 
-    rate: requests a second, None in a closed loop.
     active_experts, tpot_p50: locality_band against the best baseline.
     against_mixed: by policy, active experts against random batches of the same sizes, as a change.
     same_batch: active experts of locality_band against the best baseline, both as against_mixed: what
@@ -45,7 +44,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     prompts: str
     profile: ProfileInfo
-    rate: float | None
     rows: list[Row]
     active_experts: Change | None
     tpot_p50: Change | None
@@ -71,7 +69,6 @@ def make_report(experiment: Experiment) -> Report:
         settings=_settings(experiment.settings),
         prompts=experiment.workload.source,
         profile=experiment.profile.info,
-        rate=experiment.rate,
         rows=table,
         active_experts=change(table, LOCALITY, lambda entry: entry.active_experts),
         tpot_p50=change(table, LOCALITY, lambda entry: entry.tpot_p50_ms),

@@ -46,7 +46,7 @@ SECTIONS = (
         "make bench-tpot",
         "The embedded model with its experts padded with zeros from 64 to 2,048: the same function and "
         "outputs, but an active expert must be read from memory, as on a GPU. Policies take turns; each "
-        "repeat has arrivals of its own. The columns hold all repeats; below is each repeat's median.",
+        "repeat has an order of its own. The columns hold all repeats; below is each repeat's median.",
         (("tpot_wide.png", "Active experts and TPOT by policy, memory-bound"),),
     ),
     Section(
@@ -79,7 +79,7 @@ the JSON files in [bench/](bench/), which hold every number and the settings of 
 Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
 counters. "change" is locality_band against the best of the four baselines, each by its own lowest value.
 "same batch" compares the same steps with random batches of the same sizes, so it does not depend on the
-load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the planned arrival, both as
+load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the arrival (with a backlog: from sending), both as
 the client saw them.
 """
 
@@ -129,8 +129,8 @@ def _replayed(report: Report) -> str:
 
 
 def _arrivals(report: Report) -> str:
-    if report.rate is not None:
-        return f"Poisson arrivals, {report.rate:.1f} a second"
+    if report.settings["rate"] is not None:
+        return f"Poisson arrivals, {report.settings['rate']:.1f} a second"
     in_flight = report.settings["batch"] * report.settings["decode"]
     return f"{in_flight} in flight, in the same order for every policy, the next one sent when one ends"
 

@@ -15,9 +15,10 @@ class Settings:
     model: folder of the served model.
     decode: decode workers. requests: prompts to serve; as many others are calibrated on.
     max_tokens: output tokens of every request.
-    batch: requests in flight a decode worker, from which the rate is found; rate: requests a second, instead.
-    closed: keep just so many in flight, the next one sent when one ends, in place of Poisson arrivals. Then
-        other work on the machine cannot change how many decode together.
+    batch: requests in flight a decode worker. All requests are there from the start, in an order of their
+        own for each repeat, and the next one is sent when one ends. So every policy meets the same backlog,
+        and other work on the machine cannot change how many requests decode together.
+    rate: requests a second instead: Poisson arrivals, at the same times under every policy.
     repeats: runs of each policy; each repeat has arrivals of its own, the same for all policies.
     prompts: folder or file of prompts, or None for the usual ones.
     dtype: of weights and KV cache.
@@ -28,9 +29,8 @@ class Settings:
     decode: int = 3
     requests: int = 200
     max_tokens: int = 64
-    batch: int = 8
+    batch: int = 10
     rate: float | None = None
-    closed: bool = False
     policies: tuple[str, ...] = (*BASELINES, "locality_band")
     repeats: int = 1
     prompts: Path | None = None

@@ -25,15 +25,13 @@ NAME = "tpot_wide"
 def main(out: Path, work: Path, requests: int, repeats: int, replay: bool) -> None:
     """Measure and keep tpot_wide, and with --replay tpot_wide_replay.
 
-    Batches of 16 and long outputs: a prefill reads every expert, which hides what decode steps read. A closed
-    loop: what else the machine does must not change the batches.
+    Batches of 16 and long outputs: a prefill reads every expert, which hides what decode steps read.
     """
     settings = Settings(
         out=work,
         model=wide_model(),
         decode=2,
         batch=16,
-        closed=True,
         max_tokens=128,
         requests=requests,
         repeats=repeats,

@@ -41,9 +41,8 @@ WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores
 @click.option(
     "--max-tokens", default=64, show_default=True, type=click.IntRange(2, 512), help="Output tokens."
 )
-@click.option("--batch", default=8, show_default=True, type=click.IntRange(1), help="Requests on a worker.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests a second. [found by --batch]")
-@click.option("--closed", is_flag=True, help="Keep --batch a worker in flight, no arrival times.")
+@click.option("--batch", default=10, show_default=True, type=click.IntRange(1), help="In flight a worker.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Poisson arrivals a second, instead.")
 @click.option("--policy", "policies", multiple=True, type=click.Choice(CHOICES), help="Only these.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1), help="Runs of each policy.")
 @click.option("--wide", is_flag=True, help="Serve the memory-bound variant of the embedded model.")
@@ -58,10 +57,8 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     """Compare policies on real vLLM engines on this machine.
 
     Starts a prefill worker, decode workers and a router, calibrates and fits on one half of the prompts, and
-    serves the other half under each policy with the same arrivals. Outputs are compared with plain vLLM's.
+    serves the other half under each policy, in the same order. Outputs are compared with plain vLLM's.
     """
-    if options["closed"] and options["rate"] is not None:
-        raise click.UsageError("--closed has no arrival times; leave out --rate")
     if options["rate"] is not None and not math.isfinite(options["rate"]):
         raise click.UsageError(f"--rate is {options['rate']}; give a number of requests a second")
     if model is not None:
