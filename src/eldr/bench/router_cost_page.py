@@ -123,10 +123,11 @@ def plot(report: dict[str, Any]) -> Any:
             heights = [cells.get((router, size), {}).get(name, 0.0) for size in sizes]
             color = OURS if router == "eldr jsq" else "#e9a3ad" if "eldr" in router else GREYS[place]
             axes.bar(np.arange(len(sizes)) + 0.2 * place, heights, 0.19, label=router, color=color)
-        axes.set_xticks(np.arange(len(sizes)) + 0.3, [str(size) for size in sizes])
+        axes.set_xticks(np.arange(len(sizes)) + 0.1 * (len(routers) - 1), [str(size) for size in sizes])
         axes.set(xlabel="connections", ylabel="CPU (us)")
         axes.set_title(f"CPU of the router for {title}", loc="left", fontweight="bold")
-    both[0].legend(frameon=False, fontsize=8)
+    both[0].set_ylim(top=1.3 * both[0].get_ylim()[1])
+    both[0].legend(frameon=False, fontsize=8, ncols=2, loc="upper left")
     return figure
 
 
