@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from support.profiles import domain_profile
 from support.stack import COMPLETIONS, Stack, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
@@ -70,6 +71,17 @@ async def test_a_dead_worker_costs_its_streams_and_the_rest_goes_elsewhere_at_on
         assert {reply.decode_worker for reply in replies} == {"d1", "d2"}
         assert await state(s) == 2
         await s.settled()
+
+
+async def test_the_next_best_match_takes_a_dead_workers_requests() -> None:
+    domains = domain_profile(("code", "law", "zh"))
+    async with stack(decode=3, policy="locality_band", profile=domains, options={"tau": 0.1}) as s:
+        assert (await s.post(prompt="law law", max_tokens=1)).decode_worker == "d1"
+        await s.decode[1].stop()
+        for _ in range(3):  # found dead by the first, known to be dead by the rest
+            assert (await s.post(prompt="law law", max_tokens=1)).decode_worker in ("d0", "d2")
+        assert (await s.post(prompt="zh", max_tokens=1)).decode_worker == "d2"
+        assert await s.metric("eldr_retries_total", kind="decode_refused") == 1
 
 
 async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back() -> None:

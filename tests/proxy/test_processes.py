@@ -165,3 +165,12 @@ def test_no_admin_api_beside_several_processes() -> None:
     urls = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0"]
     with pytest.raises(EldrError, match="the admin API changes one process"):
         command.main([*urls, "--admin-port", "0", "--processes", "2"], standalone_mode=False)
+
+
+async def test_sighup_without_a_file_to_read_again_ends_nothing() -> None:
+    async with running() as s:
+        before = s.children()
+        s.process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.3)
+        assert s.children() == before
+        assert (await s.post(**BODY)).status == 200

@@ -1,5 +1,6 @@
 """The workers of one role as the router uses them: chosen by a policy, counted, out while they are down."""
 
+import logging
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from eldr.proxy.centroids import CentroidSeats
 from eldr.proxy.drift import LoadDrift
 from eldr.settings_fleet import BreakerConfig
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest
+
+log = logging.getLogger(__name__)
 
 NOBODY: Set[str] = frozenset()
 
@@ -188,10 +191,13 @@ class Fleet:
         if worker_id not in self._members:
             return  # removed while a request ran on it
         breaker = self._members[worker_id].breaker
-        if breaker.state == "closed":
-            self._tripped.pop(worker_id, None)
-        else:
+        if breaker.state != "closed":
+            if breaker.remaining_s and worker_id not in self._tripped:
+                text = "%s worker %s failed too often: its breaker is open for %.3g s"
+                log.warning(text, self.role, worker_id, breaker.remaining_s)
             self._tripped[worker_id] = breaker
+        elif self._tripped.pop(worker_id, None) is not None:
+            log.info("%s worker %s answers again: its breaker is closed", self.role, worker_id)
 
     def _publish(self, worker_id: str) -> None:
         """Gauges read the ledger itself, so they cannot differ from what policies see."""

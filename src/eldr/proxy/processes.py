@@ -107,8 +107,9 @@ class Supervisor:
         """Never returns: nothing that the parent would do at its end may happen here too."""
         status = 1
         try:
-            for number in (*STOP_SIGNALS, signal.SIGHUP):
+            for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it knows a file to read again, if ever
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             os.close(self._life)
             for other in self._listeners:
