@@ -188,11 +188,17 @@ async def test_a_profile_sends_each_prompt_to_the_worker_of_its_experts(pair: En
 async def test_a_client_that_leaves_is_cancelled_on_the_engine(pair: Engines) -> None:
     async with router(pair) as (url, http):
         body = {"model": pair["plain"].model_name, "prompt": TEXTS[0], "max_tokens": 800, "ignore_eos": True}
+        generated = await _generated(http, pair)
         answer = await http.post(url + COMPLETIONS, json={**body, "stream": True})
         await answer.content.readany()
         answer.close()
-        async with asyncio.timeout(5):
-            await settled(http, url, pair)
+        await settled(http, url, pair)
+        assert 0 < await _generated(http, pair) - generated < 800
+
+
+async def _generated(http: aiohttp.ClientSession, pair: Engines) -> float:
+    """Output tokens of all decode workers so far."""
+    return sum([await _total(http, pair[name].url, "vllm:generation_tokens_total") for name in DECODE])
 
 
 def profile_for(pair: Engines, prompts: list[list[int]]) -> Profile:

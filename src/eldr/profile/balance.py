@@ -96,7 +96,8 @@ class _Flow:
 
 def _fill_empty(labels: Integers, similarity: Matrix) -> None:
     sizes = np.bincount(labels, minlength=similarity.shape[1])
-    for empty in np.flatnonzero(sizes == 0):
+    spare = len(labels) - np.count_nonzero(sizes)  # rows that are not alone
+    for empty in np.flatnonzero(sizes == 0)[:spare]:
         fit = np.where(sizes[labels] > 1, similarity[np.arange(len(labels)), labels], np.inf)
         moved = int(fit.argmin())
         sizes[labels[moved]] -= 1
