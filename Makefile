@@ -1,6 +1,7 @@
 # make chaos   torment mock engines behind the router for ten minutes, and check what must hold
 # make demo    show the gain on this machine with real engines (sets everything up first)
 # make test    unit tests, then tests against real vLLM engines (sets everything up first)
+# make fuzz    the router's face to clients and its readers, with many random inputs
 # make check   lint, format, types and import rules
 # make setup   .venv with vLLM for the CPU, which the others also make
 # make model   train the embedded model again (about 40 minutes)
@@ -9,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test test-unit test-engine demo model chaos \
+.PHONY: help setup check test test-unit test-engine fuzz demo model chaos \
         bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router
 
 help:
@@ -41,6 +42,9 @@ test-unit: $(READY)
 
 test-engine: $(READY)
 	$(BIN)/pytest -m engine
+
+fuzz: $(READY)
+	$(BIN)/pytest --hypothesis-profile=fuzz tests/fuzz tests/test_wire.py
 
 demo: $(READY)
 	$(BIN)/eldr demo

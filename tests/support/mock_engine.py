@@ -163,6 +163,8 @@ class MockEngine:
         self.peak = max(self.peak, self.running)
         try:
             return await self._answer(request, body)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            return _error(400, "a field is of the wrong type")  # as vLLM's validation would say
         except asyncio.CancelledError:
             self.cancelled += 1
             raise

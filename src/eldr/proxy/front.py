@@ -47,6 +47,7 @@ class _Connection(web.RequestHandler):
             max_line_size=limits.header_bytes,
             max_field_size=limits.header_bytes,
             max_headers=limits.headers,
+            lingering_time=min(10.0, limits.body_timeout_s),  # for the rest of a body that nobody wants
         )
         self._limits, self._metrics = limits, metrics
         self._head: asyncio.TimerHandle | None = None
