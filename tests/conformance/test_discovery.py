@@ -54,7 +54,7 @@ class Routed:
 
 @asynccontextmanager
 async def routed(
-    settings: dict[str, Any], reload: Reload | None = None, profile: Profile | None = None, wait_s: float = 5
+    settings: dict[str, Any], reload: Reload | None = None, profile: Profile | None = None, wait_s: float = 30
 ) -> AsyncIterator[Routed]:
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy("locality_band", rng=rng)

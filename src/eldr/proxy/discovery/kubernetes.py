@@ -101,9 +101,15 @@ def own_namespace() -> str:
 
 
 def check_installed() -> None:
-    """Raise ConfigError where the Kubernetes client is missing."""
+    """Raise ConfigError where the Kubernetes client is missing.
+
+    It takes seconds to import: here, and not later while the event loop has clients.
+    """
     try:
-        import kubernetes_asyncio  # noqa: F401
+        import kubernetes_asyncio
+        import kubernetes_asyncio.client
+        import kubernetes_asyncio.config
+        import kubernetes_asyncio.watch  # noqa: F401
     except ImportError:
         raise ConfigError("Kubernetes discovery needs one more package: pip install 'eldr[k8s]'") from None
 
