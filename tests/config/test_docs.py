@@ -55,3 +55,12 @@ def test_decision_log_fields() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(
         DecisionRecord.__struct_fields__
     )
+
+
+def test_the_tests_that_the_table_of_faults_names_exist() -> None:
+    rows = section(OPERATIONS, "Faults of other routers, and the tests that keep them out")
+    named = re.findall(r"`(\w+/\w+)`: ((?:test_\w+(?:, )?)+)", rows)
+    assert len(named) > 15
+    for file, tests in named:
+        text = (DOCS.parent / "tests" / f"{file}.py").read_text(encoding="utf-8")
+        assert [name for name in re.findall(r"\w+", tests) if f"def {name}(" not in text] == []
