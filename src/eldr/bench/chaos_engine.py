@@ -1,7 +1,7 @@
 """An engine for `make chaos`: streams text that only the right prompt gives, and fails on demand.
 
 Its words are a function of the prompt. KV parameters work once, for the prompt that made them, while the
-engine that made them lives; anything else gives words of another text, as a real engine would.
+engine that made them lives: after its end they give an error, and a second time words of another text.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class ChaosEngine:
         text = self._text(body)
         if self.mode == "hangs":
             await asyncio.sleep(3600)
-        if self.mode == "errors":
+        if text is None or self.mode == "errors":
             return web.json_response({"error": {"message": "chaos", "code": 500}}, status=500)
         if self.mode == "resets":
             _abort(request)
@@ -115,12 +115,16 @@ class ChaosEngine:
             return web.json_response(self._prefilled(body))
         return await self._stream(request, text, body["max_tokens"])
 
-    def _text(self, body: dict[str, Any]) -> str:
-        """What the words are made of: the prompt, unless the KV cache is not the prompt's."""
+    def _text(self, body: dict[str, Any]) -> str | None:
+        """What the words are made of: the prompt, unless its KV cache was pulled before; None: it is lost."""
         params = body.get("kv_transfer_params") or {}
         if not params.get("do_remote_prefill"):
             return str(body["prompt"])
-        return self.blocks.pop(f"{params['remote_engine_id']}/{params['remote_request_id']}", "nobody's")
+        key = f"{params['remote_engine_id']}/{params['remote_request_id']}"
+        held = self.blocks.get(key)
+        if held is not None:
+            self.blocks[key] = "nobody's"
+        return held
 
     def _prefilled(self, body: dict[str, Any]) -> dict[str, Any]:
         request_id, prompt = str(next(_ids)), str(body["prompt"])
