@@ -20,8 +20,18 @@ TINY = ("--decode", "2", "--requests", "20", "--max-tokens", "24", "--batch", "4
 def start(out: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from eldr.cli import main; main()", "demo", "--out", str(out), *options]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
+
+
+def heed_ctrl_c() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would the demo, under such a test run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def engine_groups(out: Path) -> set[int]:
