@@ -46,7 +46,7 @@ async def router(
     policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
     async with (
         running_app(config, profile, policies) as app,
-        served(app) as url,
+        served(app, config) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
     ):
         yield url, http
