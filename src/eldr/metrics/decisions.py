@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from eldr.errors import ConfigError, EldrError
+from eldr.errors import ConfigError
+from eldr.metrics.lines import read_lines
 from eldr.metrics.records import RequestRecord
 from eldr.types import Decision, PoolView, RoutingRequest
 
@@ -134,15 +135,7 @@ class DecisionLog:
 
 def read_decisions(path: str | Path) -> Iterator[DecisionRecord]:
     """The decisions of one file, without a last line that was cut off. Another bad line raises EldrError."""
-    decoder = msgspec.json.Decoder(DecisionRecord)
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise EldrError(f"{path}, line {number}: not a decision: {error}") from None
+    return read_lines(path, DecisionRecord, "a decision")
 
 
 def _similarities(decided: Decided) -> list[float | None] | None:

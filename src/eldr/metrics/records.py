@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from eldr.errors import ConfigError, EldrError
+from eldr.errors import ConfigError
+from eldr.metrics.lines import read_lines
 
 Outcome = Literal[
     "ok",  # the client got a whole answer of status 200
@@ -96,12 +97,4 @@ class RecordWriter:
 
 def read_records(path: str | Path) -> Iterator[RequestRecord]:
     """The records of a file, without a last line that was cut off. Another bad line raises EldrError."""
-    decoder = msgspec.json.Decoder(RequestRecord)
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise EldrError(f"{path}, line {number}: not a request record: {error}") from None
+    return read_lines(path, RequestRecord, "a request record")

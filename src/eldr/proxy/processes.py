@@ -101,6 +101,8 @@ class Supervisor:
         self._rows[pid] = row
         os.close(write)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        if self._stopping:  # the signal came just before the fork, and this process was not among those told
+            os.kill(pid, signal.SIGTERM)
         return read
 
     def _child(self, row: int, ready: int, restarted: bool) -> None:
