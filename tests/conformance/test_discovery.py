@@ -20,7 +20,7 @@ from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.membership import MEMBERSHIP, Membership
-from eldr.proxy.server import running_app
+from eldr.proxy.running import running_app
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, served

@@ -7,7 +7,7 @@ import pytest
 
 from eldr.config import load_config
 from eldr.policy import create_policy
-from eldr.proxy.server import running_app
+from eldr.proxy.running import running_app
 from support.mock_engine import engines
 from support.stack import COMPLETIONS, served, stack
 

@@ -19,7 +19,7 @@ from eldr.config import load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.handoff import PREFILL_PARAMS
-from eldr.proxy.server import running_app
+from eldr.proxy.running import running_app
 from eldr.wire import decode_counts
 from engine.client import complete, random_prompts
 from support.stack import CHAT, COMPLETIONS, served

@@ -12,7 +12,7 @@ from eldr.config import load_config
 from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
-from eldr.proxy.server import running_app
+from eldr.proxy.running import running_app
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import Stack, stack

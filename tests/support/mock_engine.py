@@ -129,7 +129,7 @@ class MockEngine:
             app.router.add_post(path, self._infer)
         for path in ("/v1/embeddings", "/tokenize", "/detokenize", "/v1/messages/count_tokens"):
             app.router.add_post(path, self._compute_only)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=self.tls)
         await site.start()

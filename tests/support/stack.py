@@ -17,7 +17,7 @@ from eldr.config import Config, load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.front import FrontRunner
-from eldr.proxy.server import running_app
+from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
 from support.mock_engine import MockEngine, engines, prompt_of, words

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from eldr.clock import Clock
+from eldr.config import ROLES
 from eldr.errors import NoWorkerError, UpstreamError
 from eldr.metrics import logs
 from eldr.metrics.decisions import DecisionLog
@@ -17,6 +19,7 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RecordWriter
 from eldr.proxy import handoff
 from eldr.proxy.answers import error_answer
+from eldr.proxy.attempt import Attempt
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
 from eldr.proxy.connection import Answer
@@ -166,13 +169,7 @@ class Router:
                 worker = choice.worker
                 call.prefill_worker = worker.id
                 try:
-                    async with (
-                        call.trace.leg("prefill", worker.id),
-                        self.upstream.post(
-                            worker, call.request.path, body, call.leg_headers(f"p{call.attempts}")
-                        ) as answer,
-                    ):
-                        choice.answered(answer.status)
+                    async with self._leg(call, self.prefill, choice, body) as answer:
                         await checked(answer)
                         return await read_answer(answer)
                 except RefusedError as error:
@@ -199,19 +196,23 @@ class Router:
                 if self._decisions is not None:
                     call.note_decision(request, choice.view)
                 try:
-                    async with (
-                        call.trace.leg("decode", worker.id),
-                        self.upstream.post(
-                            worker, call.request.path, body, call.leg_headers(f"d{call.attempts}")
-                        ) as answer,
-                    ):
-                        choice.answered(answer.status)
+                    async with self._leg(call, self.decode, choice, body) as answer:
                         client = await relay(call, worker, answer, self.metrics)
                     if call.outcome == "broken":
                         choice.failed()
                     return client
                 except RefusedError as error:
                     self._pass_over(self.decode, worker.id, refused, error)
+
+    @asynccontextmanager
+    async def _leg(self, call: Call, fleet: Fleet, choice: Attempt, body: bytes) -> AsyncIterator[Answer]:
+        """Send one leg to the worker that was chosen; leaving early is a cancel."""
+        worker, path = choice.worker, call.request.path
+        async with call.trace.leg(fleet.role, worker.id):  # the leg's headers name its span
+            headers = call.leg_headers(f"{ROLES[fleet.role]}{call.attempts}")
+            async with self.upstream.post(worker, path, body, headers) as answer:
+                choice.answered(answer.status)
+                yield answer
 
     def _pass_over(self, fleet: Fleet, worker_id: str, refused: set[str], error: RefusedError) -> None:
         log.warning("%s; trying the next worker", error)

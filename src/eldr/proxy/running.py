@@ -1,0 +1,170 @@
+"""The router's application, built from settings, with everything that runs behind it while it is used."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from eldr.clock import Clock, MonotonicClock
+from eldr.config import Config
+from eldr.errors import EldrError
+from eldr.metrics.decisions import DecisionLog
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.metrics.records import RecordWriter
+from eldr.policy import Policy
+from eldr.profile.artifact import Profile
+from eldr.proxy.admin import admin_site
+from eldr.proxy.app import create_app
+from eldr.proxy.budget import RetryBudget
+from eldr.proxy.discovery.all import discovered_roles, sources
+from eldr.proxy.discovery.file import FileSource, Reload, workers_of
+from eldr.proxy.discovery.reconcile import Reconciler, following
+from eldr.proxy.discovery.source import Source
+from eldr.proxy.fleet import Fleet
+from eldr.proxy.gate import Gate
+from eldr.proxy.health import HealthChecker
+from eldr.proxy.membership import MEMBERSHIP, Membership
+from eldr.proxy.models import ModelGuard
+from eldr.proxy.processes import Share
+from eldr.proxy.router import Router
+from eldr.proxy.signer import Signer
+from eldr.proxy.startup import check_counts_come, wait_for_workers
+from eldr.proxy.trace import Tracing, open_tracing
+from eldr.proxy.upstream import Upstream
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def running_app(
+    config: Config,
+    profile: Profile | None,
+    policies: tuple[Policy, Policy],
+    share: Share | None = None,
+    reload: Reload | None = None,
+) -> AsyncIterator[web.Application]:
+    """The router's application once its workers are there and fit, with health checks running behind it.
+
+    policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
+    reload: how to read the workers again, if they come from a file.
+    Raises EldrError, see eldr.proxy.startup.
+    """
+    clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
+    prefill, decode = _fleets(config, profile, policies, metrics, clock, share)
+    signer = Signer(profile, clock)
+    async with AsyncExitStack() as behind:
+        upstream = Upstream(config)
+        behind.push_async_callback(upstream.close)
+        router = _router(behind, config, (prefill, decode), upstream, signer, metrics, clock, share)
+        guard = ModelGuard(profile.info.model if profile else None)
+        checker = HealthChecker((prefill, decode), upstream, guard, config)
+        membership = behind.enter_context(closing(Membership(checker, config.admin.drain_s)))
+        reconciler = Reconciler(membership, metrics)
+        found_by = [*_file_source(config, reload, reconciler), *sources(config)]
+        await behind.enter_async_context(following(reconciler, found_by))
+        try:
+            await wait_for_workers(checker, config.wait_s)
+            if profile is not None:
+                await check_counts_come(prefill, upstream, signer)
+        except EldrError as error:
+            if share is None or not share.restarted:
+                raise
+            log.warning("starting all the same, beside the other processes: %s", error)
+        await behind.enter_async_context(_background(checker.run()))
+        await behind.enter_async_context(admin_site(config.admin, membership))
+        app = create_app(router, upstream, (prefill, decode), metrics, config)
+        app[MEMBERSHIP] = membership
+        yield app
+
+
+def _fleets(
+    config: Config,
+    profile: Profile | None,
+    policies: tuple[Policy, Policy],
+    metrics: RouterMetrics,
+    clock: Clock,
+    share: Share | None,
+) -> tuple[Fleet, Fleet]:
+    """Prefill and decode workers, with the profile's centroids."""
+    ledgers = share.ledgers if share else {}
+    prefill, decode = (
+        Fleet(role, workers, policy, metrics, clock, config.breaker, ledgers.get(role))
+        for role, workers, policy in zip(
+            ("prefill", "decode"), (config.prefill, config.decode), policies, strict=True
+        )
+    )
+    if profile is not None:
+        decode.set_centroids(profile.centroids, one_each="decode" not in discovered_roles(config))
+    return prefill, decode
+
+
+def _router(
+    behind: AsyncExitStack,
+    config: Config,
+    fleets: tuple[Fleet, Fleet],
+    upstream: Upstream,
+    signer: Signer,
+    metrics: RouterMetrics,
+    clock: Clock,
+    share: Share | None,
+) -> Router:
+    """The router, with the files and traces that it writes; `behind` closes these."""
+    tracing = open_tracing(config.observe.otlp_endpoint) if config.observe.otlp_endpoint else Tracing()
+    behind.push_async_callback(tracing.close)
+    records = RecordWriter(config.records) if config.records else None
+    if records is not None:
+        behind.callback(records.close)
+    decisions = _decision_log(config, share)
+    if decisions is not None:
+        behind.callback(decisions.close)
+    gate = Gate(config.limits)
+    metrics.queued.set_function(lambda: float(gate.waiting))
+    return Router(
+        *fleets,
+        upstream,
+        signer,
+        metrics,
+        clock,
+        label_header=config.label_header,
+        budget=RetryBudget(config.retry, clock),
+        gate=gate,
+        records=records,
+        decisions=decisions,
+        tracing=tracing,
+    )
+
+
+def _decision_log(config: Config, share: Share | None) -> DecisionLog | None:
+    observe = config.observe
+    if not observe.decision_log:
+        return None
+    path = Path(observe.decision_log)
+    if share is not None:  # files that several processes rotate would lose lines
+        path = path.with_stem(f"{path.stem}-{share.row}")
+    return DecisionLog(str(path), observe.decision_log_bytes, observe.decision_log_files)
+
+
+def _file_source(config: Config, reload: Reload | None, reconciler: Reconciler) -> list[Source]:
+    """The configuration file as a source, if there is one, which SIGHUP has read at once."""
+    if reload is None:
+        return []
+    source = FileSource(reload, config)
+    reconciler.hold(source.name, workers_of(config))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, source.asked.set)
+    return [source]
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
