@@ -15,15 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eldr.bench.engine import LocalEngine
 
-PREFILL_LEG = {
-    "do_remote_decode": True,
-    "do_remote_prefill": False,
-    "remote_engine_id": None,
-    "remote_block_ids": None,
-    "remote_host": None,
-    "remote_port": None,
-}
-
 
 @dataclass(frozen=True)
 class Answer:

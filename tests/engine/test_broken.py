@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from eldr.bench.engine import EngineSpec, LocalEngine
-from engine.client import PREFILL_LEG, complete, metrics, random_prompts
+from eldr.proxy.handoff import PREFILL_PARAMS
+from engine.client import complete, metrics, random_prompts
 
 pytestmark = pytest.mark.engine
 
@@ -22,7 +23,7 @@ def compiled(model: Path, logs: Path) -> Iterator[LocalEngine]:
 def test_a_dead_hook_gives_no_payload_but_an_alarm(compiled: LocalEngine) -> None:
     (prompt,) = random_prompts(40, [70])
     before = metrics(compiled)
-    leg = complete(compiled, prompt, 1, kv_transfer_params=PREFILL_LEG)
+    leg = complete(compiled, prompt, 1, kv_transfer_params=PREFILL_PARAMS)
     traced = complete(compiled, prompt, 4, kv_transfer_params={"eldr": {"trace": True}})
     after = metrics(compiled) - before
 

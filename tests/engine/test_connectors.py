@@ -12,9 +12,10 @@ import pytest
 
 from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.capture.tracing import decode_ids
+from eldr.proxy.handoff import PREFILL_PARAMS
 from eldr.wire import decode_counts
 from engine import reference
-from engine.client import PREFILL_LEG, complete, complete_all, metrics, random_prompts
+from engine.client import complete, complete_all, metrics, random_prompts
 
 pytestmark = pytest.mark.engine
 
@@ -85,7 +86,7 @@ def test_counts_are_exact(engines: Engines, model: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["tp2", "multi", "drafts"])
 def test_the_hand_off_is_there(engines: Engines, name: str) -> None:
     (prompt,) = random_prompts(51, [40])
-    leg = complete(engines[name], prompt, 1, kv_transfer_params=PREFILL_LEG)
+    leg = complete(engines[name], prompt, 1, kv_transfer_params=PREFILL_PARAMS)
     assert leg.params is not None
     assert {"do_remote_prefill", "remote_block_ids", "eldr"} <= set(leg.params)
 

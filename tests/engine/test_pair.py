@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from eldr.bench.engine import LocalEngine
+from eldr.proxy.handoff import PREFILL_PARAMS
 from eldr.wire import decode_counts
 from engine import reference
-from engine.client import PREFILL_LEG, complete, complete_all, metrics, random_prompts
+from engine.client import complete, complete_all, metrics, random_prompts
 
 pytestmark = pytest.mark.engine
 
@@ -23,7 +24,7 @@ BF16_MISMATCH = 0.01
 @pytest.mark.parametrize("decoder", ["decode", "stock"])
 def test_text_is_that_of_plain_vllm(pair: Engines, texts: list[list[int]], decoder: str) -> None:
     for prompt in [*texts[::5], *random_prompts(20, [33, 64, 257])]:
-        leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
+        leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS)
         assert leg.params is not None
         assert leg.params["do_remote_prefill"] is True
         counts = decode_counts(leg.params.pop("eldr"))
@@ -51,7 +52,7 @@ def test_bf16_counts_differ_only_by_ties(pair: Engines, model: Path, texts: list
 
 def test_trace_on_the_decode_worker(pair: Engines) -> None:
     (prompt,) = random_prompts(22, [100])
-    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
+    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS)
     assert leg.params is not None
     leg.params["eldr"] = {"trace": True}
     answer = complete(pair["decode"], prompt, 9, kv_transfer_params=leg.params)
@@ -64,7 +65,7 @@ def test_trace_on_the_decode_worker(pair: Engines) -> None:
 def test_pulled_blocks_are_not_passed_off_as_counted(pair: Engines) -> None:
     """The decode worker knows the prompt's KV, not its counts: only the last prompt token ran here."""
     (prompt,) = random_prompts(23, [100])
-    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
+    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS)
     assert leg.params is not None
     leg.params["eldr"] = {}
     before = metrics(pair["decode"])
@@ -77,7 +78,7 @@ def test_pulled_blocks_are_not_passed_off_as_counted(pair: Engines) -> None:
 
 def test_decode_steps_are_counted_on_the_decode_worker(pair: Engines) -> None:
     (prompt,) = random_prompts(24, [64])
-    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_LEG)
+    leg = complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS)
     assert leg.params is not None
     del leg.params["eldr"]
     before = metrics(pair["decode"])

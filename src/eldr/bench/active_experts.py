@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from eldr.bench.publish import measure
+from eldr.bench.publish import comparison, measure
 from eldr.bench.settings import Settings
 from eldr.embedded import model_path
 from eldr.program import run
@@ -13,15 +13,8 @@ NAME = "active_experts_k4"
 
 
 @click.command()
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder for the JSON file and the plot."
-)
-@click.option(
-    "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
-)
-@click.option("--requests", default=320, show_default=True, help="Prompts to serve in each run.")
+@comparison(NAME, requests=320, repeats=1)
 @click.option("--batch", default=12, show_default=True, help="Requests in flight a decode worker.")
-@click.option("--repeats", default=1, show_default=True, help="Runs of each policy.")
 def main(out: Path, work: Path, requests: int, batch: int, repeats: int) -> None:
     """Measure and keep active_experts_k4."""
     settings = Settings(

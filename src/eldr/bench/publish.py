@@ -4,8 +4,10 @@ python -m eldr.bench.publish report demo docs/bench    # keep the report of a de
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -17,6 +19,29 @@ from eldr.bench.report import make_report, write_report
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
 from eldr.program import run
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def comparison(name: str, *, requests: int, repeats: int) -> Callable[[F], F]:
+    """Decorate a benchmark that keeps a comparison as `name` with the options that all of these have."""
+    options = (
+        click.option(
+            "--out", required=True, type=click.Path(path_type=Path), help="Folder for JSON and plots."
+        ),
+        click.option(
+            "--work", default=Path("report") / name, type=click.Path(path_type=Path), help="For the rest."
+        ),
+        click.option("--requests", default=requests, show_default=True, help="Prompts to serve in each run."),
+        click.option("--repeats", default=repeats, show_default=True, help="Runs of each policy."),
+    )
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def measure(settings: Settings, name: str, folder: Path, *, then_replay: bool = False) -> None:

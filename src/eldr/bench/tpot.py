@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from eldr.bench.publish import measure
+from eldr.bench.publish import comparison, measure
 from eldr.bench.settings import Settings
 from eldr.embedded import wide_model
 from eldr.program import run
@@ -13,14 +13,7 @@ NAME = "tpot_wide"
 
 
 @click.command()
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder for the JSON file and the plot."
-)
-@click.option(
-    "--work", default=Path("report") / NAME, type=click.Path(path_type=Path), help="Everything else."
-)
-@click.option("--requests", default=128, show_default=True, help="Prompts to serve in each run.")
-@click.option("--repeats", default=3, show_default=True, help="Runs of each policy.")
+@comparison(NAME, requests=128, repeats=3)
 @click.option("--replay", is_flag=True, help="Then replay each policy's decisions on one engine at a time.")
 def main(out: Path, work: Path, requests: int, repeats: int, replay: bool) -> None:
     """Measure and keep tpot_wide, and with --replay tpot_wide_replay.
