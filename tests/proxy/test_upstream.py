@@ -141,6 +141,22 @@ async def test_a_silent_worker_breaks_off_after_the_idle_time_and_a_slow_one_doe
                 await ask(made, of)
 
 
+async def test_a_connection_that_closes_while_its_answer_is_paused_does_not_stay_paused() -> None:
+    """Whoever reads would ask again and again whether it may go on, and never let the event loop run."""
+    async with (
+        worker(answering(OK + b"Transfer-Encoding: chunked\r\n\r\n")) as w,
+        upstream() as made,
+        made.post(w, "/v1/completions", b"{}", CIMultiDict()) as answer,
+    ):
+        answer.pause()
+        assert answer.paused
+        answer._transport.abort()  # as TLS does before it tells that the connection is lost
+        answer.resume()
+        assert not answer.paused
+        with pytest.raises(BrokenOffError):
+            await answer.read()
+
+
 async def test_a_worker_that_is_not_there_refuses() -> None:
     async with worker(answering()) as of:
         pass

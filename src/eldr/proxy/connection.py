@@ -84,9 +84,11 @@ class Answer:
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self.paused and not self._transport.is_closing():
+        """Read on. A connection that is closing has nothing to read, and its answer ends at once."""
+        if self.paused:
             self.paused = False
-            self._transport.resume_reading()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def feed(self, data: bytes) -> None:
         """Bytes from the worker."""
