@@ -92,12 +92,13 @@ async def test_a_notice_before_the_end_lets_load_balancers_turn_away(tmp_path: P
             assert process.returncode == 0
 
 
-async def test_a_drain_has_an_end() -> None:
+@pytest.mark.parametrize("drain_s", ["0.3", "0"])
+async def test_a_drain_has_an_end(drain_s: str) -> None:
     port = free_port()
     async with engines(2, {}) as made:
         made[1].faults.hang = True
         async with serving(
-            *workers(made), "--port", str(port), "--drain", "0.3", "--policy", "jsq"
+            *workers(made), "--port", str(port), "--drain", drain_s, "--policy", "jsq"
         ) as process:
             await until_healthy(f"http://127.0.0.1:{port}")
             async with aiohttp.ClientSession() as http:

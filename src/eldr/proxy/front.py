@@ -19,13 +19,17 @@ from eldr.settings_front import LimitConfig
 
 log = logging.getLogger(__name__)
 
+AT_ONCE_S = 0.01
+"""A drain that takes no time: aiohttp takes 0 to mean that there is no limit."""
+
 
 class FrontRunner(web.AppRunner):
     """Serves an application on connections of the kind below."""
 
     def __init__(self, app: web.Application, config: Config, drain_s: float) -> None:
         # Cancelling the handler when its client leaves is what cancels the request to the engine.
-        super().__init__(app, handler_cancellation=True, access_log=None, shutdown_timeout=drain_s)
+        limit_s = max(drain_s, AT_ONCE_S)
+        super().__init__(app, handler_cancellation=True, access_log=None, shutdown_timeout=limit_s)
         self._connection = partial(_Connection, limits=config.limits, metrics=app[METRICS])
 
     @property
