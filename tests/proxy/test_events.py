@@ -67,6 +67,35 @@ def test_null_usage_is_a_token() -> None:
     assert out
 
 
+@pytest.mark.parametrize("usage", [{}, {"usage": None}, {"usage": {"completion_tokens": 0}}])
+@pytest.mark.parametrize("cuts", [[], [40]])
+def test_a_chat_that_begins_with_a_role_has_as_many_outputs_as_a_completion(
+    cuts: list[int], usage: dict[str, Any]
+) -> None:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"content": "a"}, {"content": "b"}]
+    data = b"".join(
+        event(choices=[{"index": 0, "delta": delta, "finish_reason": None}], **usage) for delta in deltas
+    )
+    out, reader = read_in_pieces(data, cuts)
+    assert out == data
+    assert reader.token_events == 2
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"delta": {"role": "assistant", "content": "a"}},
+        {"delta": {"role": "assistant", "content": None, "tool_calls": [{"index": 0}]}},
+        {"delta": {"role": "assistant", "content": ""}, "finish_reason": "stop"},
+        {"delta": "of another kind", "role": 1},
+    ],
+)
+def test_a_role_beside_output_is_output(choice: dict[str, Any]) -> None:
+    out, reader = read_in_pieces(event(choices=[choice]), [])
+    assert out == event(choices=[choice])
+    assert reader.token_events == 1
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_both_line_ends_and_a_missing_blank_after_data(end: bytes) -> None:
     out, reader = read_in_pieces(b'data:{"choices":[]}' + end + b"data:[DONE]" + end, [])

@@ -6,6 +6,7 @@ count what it pulled from the prefill worker), and a usage event that only the r
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +15,7 @@ from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given
 from eldr.proxy.usage import Usage, read_usage, set_cached_tokens
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
+_ROLE = b'"role":'  # as in b'"usage":' below, never inside a text
 _HEAD = re.compile(rb"(?:event: ?([^\r\n]*)\r?\n)?data: ?")
 
 # Events of /v1/responses and /v1/messages by name: the last ones, those that tell of a failure (and are the
@@ -29,7 +31,8 @@ class EventReader:
 
     hides_usage: drop the final usage event, which the client did not ask for.
     cached_tokens: of the prefill leg, to be put into the usage; None leaves it.
-    token_events: events that carried output. error: the first error event's body.
+    token_events: events that carried output. A chat's first chunk, which only names a role, does not.
+    error: the first error event's body.
     done: the stream ended as it should, with [DONE] or the last event of its API.
     """
 
@@ -44,7 +47,7 @@ class EventReader:
 
     def feed(self, data: bytes) -> bytes:
         """Take what arrived; return what the client gets now: whole events, as they came."""
-        if not self._rest and _only_tokens(data):
+        if not self._rest and _only_tokens(data) and (self.token_events or _ROLE not in data):
             self.token_events += data.count(b"\n\ndata:") + 1
             return data
         data = self._rest + data
@@ -71,17 +74,22 @@ class EventReader:
             return event
         if b'"usage":' in payload:  # never inside a text, where the quotes would be escaped
             return self._read_usage(event, payload)
-        self.token_events += 1
+        self._count(payload)
         return event
+
+    def _count(self, payload: bytes) -> None:
+        """Note a chunk of output, which one that only says whose turn it is, before all output, is not."""
+        if self.token_events or not (_ROLE in payload and _only_a_role(payload)):
+            self.token_events += 1
 
     def _read_usage(self, event: bytes, payload: bytes) -> bytes:
         body = _object(payload)
         if body is None or not given(body, "usage"):
-            self.token_events += 1
+            self._count(payload)
             return event
         self._note_usage(body)
         if decoded(body.get("choices", Raw(b"[]"))):
-            self.token_events += 1
+            self._count(payload)
         elif self.hides_usage:
             return b""
         return b"data: " + msgspec.json.encode(with_cached_tokens(body, self.cached_tokens)) + b"\n\n"
@@ -121,6 +129,27 @@ def _only_tokens(data: bytes) -> bool:
         and b"[DONE]" not in data
         and b"\r" not in data
         and data.count(b'"usage":') == data.count(b'"usage":null')
+    )
+
+
+class _Choice(msgspec.Struct):
+    delta: dict[str, Any]
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice]
+
+
+def _only_a_role(payload: bytes) -> bool:
+    """Whether this is a chunk with which a chat begins, before its first token."""
+    try:
+        choices = msgspec.json.decode(payload, type=_Chunk).choices
+    except JSON_ERRORS:
+        return False
+    return not any(
+        choice.finish_reason or any(value for field, value in choice.delta.items() if field != "role")
+        for choice in choices
     )
 
 
