@@ -127,3 +127,14 @@ def test_metrics_follow_records_and_decisions() -> None:
     assert value("eldr_band_size_sum") == 3
     assert value("eldr_similarity_count") == 1
     assert b"eldr_similarity_bucket" in metrics.exposition()
+
+
+def test_gaps_below_ten_milliseconds_are_told_apart() -> None:
+    metrics = RouterMetrics()
+    for gap_s in (0.0005, 0.002, 0.004, 0.007, 0.009):
+        metrics.itl.observe(gap_s)
+    counts = [
+        metrics.registry.get_sample_value("eldr_inter_token_latency_seconds_bucket", {"le": le})
+        for le in ("0.001", "0.0025", "0.005", "0.0075", "0.01")
+    ]
+    assert counts == [1, 2, 3, 4, 5]
