@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.running import running_app
+from eldr.proxy.startup import check_named_workers
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import Stack, stack
@@ -124,6 +125,31 @@ async def test_workers_of_two_models_are_refused() -> None:
         error = await refusal(prefill, decode)
         assert isinstance(error, ConfigError)
         assert "worker d1 serves 'other'" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "message"),
+    [
+        ({"law": ["x"], "code": ["y"]}, {}, None),
+        (
+            {"law": ["x", "z"]},
+            {},
+            "policy 'domain_label' names the worker 'z', but the decode workers are x, y",
+        ),
+        ({"law": ["z"]}, {"dns": {"decode": ["http://decode.svc:8000"]}}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_policy_may_name_only_workers_that_are_there(
+    table: dict[str, list[str]] | None, more: dict[str, Any], message: str | None
+) -> None:
+    config = load_config(
+        None, {"prefill": ["http://p:1"], "decode": ["x=http://x:1", "y=http://y:1"], **more}
+    )
+    name, options = ("domain_label", {"workers": table}) if table else ("jsq", {})
+    policy = create_policy(name, rng=np.random.default_rng(0), **options)
+    with nullcontext() if message is None else pytest.raises(ConfigError, match=message):
+        check_named_workers(policy, config)
 
 
 async def test_an_engine_that_wants_a_key_is_not_probed_but_used() -> None:

@@ -1,7 +1,7 @@
 """The contract of a policy, and what policies share."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,14 @@ class Policy(Protocol):
     def select(self, request: RoutingRequest, pool: PoolView) -> Decision:
         """Return an available worker; raises NoWorkerError when there is none."""
         ...
+
+
+@runtime_checkable
+class NamesWorkers(Protocol):
+    """A policy whose parameters name workers: which ones, so that its host can say if one is not there."""
+
+    @property
+    def named_workers(self) -> frozenset[str]: ...
 
 
 POLICIES: Registry[Callable[..., Policy]] = Registry("policy")

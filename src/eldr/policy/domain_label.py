@@ -22,6 +22,11 @@ class DomainLabel:
     def __init__(self, rng: np.random.Generator, *, workers: Mapping[str, Sequence[str]]) -> None:  # noqa: ARG002
         self._workers = _checked(workers)
 
+    @property
+    def named_workers(self) -> frozenset[str]:
+        """All workers of the table."""
+        return frozenset[str]().union(*self._workers.values())
+
     def select(self, request: RoutingRequest, pool: PoolView) -> Decision:
         available = available_workers(pool)
         if request.label is None:

@@ -6,8 +6,12 @@ import logging
 import msgspec
 from multidict import CIMultiDict
 
+from eldr.config import Config
 from eldr.errors import ConfigError, NoWorkerError, PayloadError, ProfileError, UpstreamError
+from eldr.policy import Policy
+from eldr.policy.base import NamesWorkers
 from eldr.pool import Worker
+from eldr.proxy.discovery.all import discovered_roles
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
 from eldr.proxy.health import HealthChecker
@@ -20,6 +24,21 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25
 PROBE_TIMEOUT_S = 60.0
 """An engine's first forward pass may take long."""
+
+
+def check_named_workers(policy: Policy, config: Config) -> None:
+    """Raise ConfigError for a policy that names a decode worker which is not there.
+
+    It would go by its fallback for ever. Where DNS or Kubernetes tells the workers, it may still come.
+    """
+    if not isinstance(policy, NamesWorkers) or "decode" in discovered_roles(config):
+        return
+    there = [worker.name for worker in config.decode]
+    if missing := sorted(policy.named_workers - set(there)):
+        raise ConfigError(
+            f"policy {policy.name!r} names the worker {missing[0]!r}, but the decode workers are "
+            f"{', '.join(there)}; name those, or call one so with --decode {missing[0]}=URL"
+        )
 
 
 async def wait_for_workers(checker: HealthChecker, wait_s: float) -> None:
