@@ -152,6 +152,12 @@ def test_a_policy_may_name_only_workers_that_are_there(
         check_named_workers(policy, config)
 
 
+async def test_a_table_of_labels_with_a_worker_that_is_not_there_keeps_the_router_from_starting() -> None:
+    with pytest.raises(ConfigError, match="names the worker 'd7'"):
+        async with stack(policy="domain_label", options={"workers": {"law": ["d7"]}}):
+            pass
+
+
 async def test_an_engine_that_wants_a_key_is_not_probed_but_used() -> None:
     async with two_and_one() as (prefill, decode):
         prefill.faults.status = (401, b"", "application/json")
