@@ -99,6 +99,19 @@ async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back
         assert await ask(s, 2) == [200] * 2
 
 
+async def test_a_worker_that_came_back_takes_all_requests_though_the_first_runs_long() -> None:
+    async with stack(decode=1, health_interval_s=0.03, **SHORT) as s:
+        await s.decode[0].stop()
+        await until_up(s, False)
+        await s.decode[0].start()
+        s.decode[0].faults.delay_s = 0.5  # not streamed: nothing comes before the end
+        await until_up(s, True)
+        first = asyncio.create_task(s.post(**PROMPT))
+        await asyncio.sleep(0.2)  # as many checks as it takes to see that the worker is there
+        assert await ask(s, 1) == [200]
+        assert (await first).status == 200
+
+
 async def test_a_trial_that_fails_keeps_the_worker_out_for_longer() -> None:
     async with stack(decode=1, **SHORT) as s:
         s.decode[0].faults.status = (502, b"{}", "application/json")

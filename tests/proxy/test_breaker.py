@@ -75,6 +75,25 @@ def test_a_good_answer_closes_it_on_probation(bench: Bench) -> None:
     assert bench.breaker.state == "open"
 
 
+def test_a_passed_check_closes_what_a_refused_connection_opened_once_its_time_is_over(bench: Bench) -> None:
+    bench.breaker.trip()
+    bench.breaker.reached()
+    assert bench.breaker.state == "open"
+    bench.after(1.0)
+    bench.breaker.reached()
+    assert bench.breaker.state == "closed"
+    bench.request(False)  # it was on probation
+    assert bench.breaker.state == "open"
+
+
+def test_a_passed_check_says_nothing_of_a_worker_whose_requests_failed(bench: Bench) -> None:
+    for _ in range(3):
+        bench.request(False)
+    bench.after(1.0)
+    bench.breaker.reached()
+    assert bench.breaker.state == "half_open"
+
+
 def test_a_whole_answer_ends_the_probation(bench: Bench) -> None:
     bench.breaker.trip()
     bench.after(1.0)
@@ -127,7 +146,9 @@ def test_a_thousand_openings_do_not_overflow(bench: Bench) -> None:
     assert bench.breaker.state == "half_open"
 
 
-@given(st.lists(st.sampled_from(["begin", "answered", "succeeded", "failed", "end", "trip", "wait"])))
+@given(
+    st.lists(st.sampled_from(["begin", "answered", "succeeded", "failed", "end", "trip", "wait", "reached"]))
+)
 def test_it_never_stays_shut(events: list[str]) -> None:
     bench = Bench()
     running: list[int] = []
@@ -138,8 +159,8 @@ def test_it_never_stays_shut(events: list[str]) -> None:
             getattr(bench.breaker, event)(running[0])
         elif event == "end" and running:
             bench.breaker.end(running.pop(0))
-        elif event == "trip":
-            bench.breaker.trip()
+        elif event in ("trip", "reached"):
+            getattr(bench.breaker, event)()
         elif event == "wait":
             bench.after(1.5)
     for generation in running:

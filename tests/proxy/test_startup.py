@@ -189,6 +189,15 @@ async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:
         await until(s, "d0", up=True)
 
 
+async def test_a_worker_whose_checks_hang_delays_no_other_workers_return() -> None:
+    async with stack(decode=3, health_interval_s=0.03, health_timeout_s=60) as s:
+        s.decode[0].health_delay_s = 60
+        await s.decode[1].stop()
+        await until(s, "d1", up=False)
+        await s.decode[1].start()
+        await until(s, "d1", up=True)
+
+
 async def test_a_worker_that_comes_back_with_another_model_stays_out() -> None:
     async with stack(health_interval_s=0.03) as s:
         await s.decode[0].stop()

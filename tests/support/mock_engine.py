@@ -102,6 +102,7 @@ class MockEngine:
     faults: Faults = field(default_factory=Faults)
     cached_tokens: int | None = None
     healthy: bool = True
+    health_delay_s: float = 0.0
     foreign: int = 0
     received: list[Received] = field(default_factory=list)
     running: int = 0
@@ -144,6 +145,7 @@ class MockEngine:
 
     async def _health(self, _: web.Request) -> web.Response:
         self.health_checks += 1
+        await asyncio.sleep(self.health_delay_s)
         return web.Response(status=200 if self.healthy else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:

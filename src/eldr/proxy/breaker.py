@@ -2,8 +2,9 @@
 
 closed: requests pass. Some failures in a row, or one refused connection, open it.
 open: none pass, for a time that doubles with every opening, so that a worker that flaps is left alone longer.
-half_open: one request at a time is let through. A good answer closes the breaker, on probation: until one
-request has ended whole, the next failure opens it again. A failure opens it at once.
+half_open: one request at a time is let through. A good answer closes the breaker, and so does a passed check
+if it was not requests that failed. It is then on probation: until one request has ended whole, the next
+failure opens it again. A failure opens it at once.
 
 What counts is in docs/operations.md, "Health": answers of status 4xx, 429 and 503 never do.
 """
@@ -34,6 +35,7 @@ class Breaker:
         self._failures = 0
         self._openings = 0
         self._open = False
+        self._unreachable = False
         self._until_s = 0.0
         self._trials = 0
 
@@ -66,8 +68,15 @@ class Breaker:
     def answered(self, generation: int) -> None:
         """The worker began to answer well: a half-open breaker closes, on probation."""
         if self._open and generation == self.generation:
-            self._open, self._trials = False, 0
-            self._failures = self._config.failures - 1
+            self._close()
+
+    def reached(self) -> None:
+        """The worker passed a check: all that a half-open breaker waits for which `trip` had opened.
+
+        A trial would tell no more, and a long answer that is not streamed tells it only at its end.
+        """
+        if self._unreachable and self.state == "half_open":
+            self._close()
 
     def succeeded(self, generation: int) -> None:
         """A request ended whole."""
@@ -80,10 +89,17 @@ class Breaker:
             return
         self._failures += 1
         if self._open or self._failures >= self._config.failures:
-            self.trip()
+            self._open_up(unreachable=False)
 
     def trip(self) -> None:
         """Open now: the worker refuses connections or fails its checks. An open breaker stays as it is."""
+        self._open_up(unreachable=True)
+
+    def _close(self) -> None:
+        self._open, self._trials = False, 0
+        self._failures = self._config.failures - 1
+
+    def _open_up(self, *, unreachable: bool) -> None:
         if self.state == "open":
             return
         now_s, config = self._clock.now_s(), self._config
@@ -92,6 +108,6 @@ class Breaker:
         doubled = 2.0 ** min(self._openings, MOST_DOUBLINGS)
         open_s = min(config.open_s * doubled, config.longest_open_s)
         self._openings += 1
-        self._open, self._until_s = True, now_s + open_s
+        self._open, self._unreachable, self._until_s = True, unreachable, now_s + open_s
         self._failures = self._trials = 0
         self.generation += 1

@@ -171,6 +171,11 @@ class Fleet:
         member.up = bool(up)
         self.pool.set_available(worker_id, up and not member.draining)
 
+    def reached(self, worker_id: str) -> None:
+        """Note that the worker passed a check."""
+        self._members[worker_id].breaker.reached()
+        self._note(worker_id)
+
     def failed(self, worker_id: str, kind: str) -> None:
         """Count a failure of the worker.
 

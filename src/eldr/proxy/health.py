@@ -40,19 +40,20 @@ class HealthChecker:
                 fleet.mark(worker.id, up=None)
 
     async def run(self) -> None:
-        """Check for ever."""
+        """Check for ever, each worker by itself: one that does not answer keeps no other out."""
         self._level = logging.WARNING
-        while True:
-            await asyncio.sleep(self._interval_s)
-            try:
-                await self.check_all()
-            except Exception:  # without checks, a worker that is down would stay out for ever
-                log.exception("the health checks failed; trying again")
+        running: set[Worker] = set()
+        async with asyncio.TaskGroup() as checks:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                for fleet, worker in self._workers():
+                    if worker not in running:
+                        running.add(worker)
+                        checks.create_task(self._check_in_turn(fleet, worker, running))
 
     async def check_all(self) -> None:
         """Check every worker once, all at the same time."""
-        checks = (self.check(fleet, worker) for fleet in self.fleets for worker in fleet.pool.workers)
-        await asyncio.gather(*checks)
+        await asyncio.gather(*(self.check(fleet, worker) for fleet, worker in self._workers()))
 
     def forget(self, worker_id: str) -> None:
         """Drop what is known of a worker that was removed."""
@@ -67,10 +68,23 @@ class HealthChecker:
                 raise UpstreamError(f"worker {worker.id} ({worker.url}) answers /health with {status}")
             if fleet.has(worker) and not fleet.is_up(worker.id):
                 await self._admit(fleet, worker)
+            if fleet.has(worker):
+                fleet.reached(worker.id)
             self._failures.pop(worker.id, None)
         except (UpstreamError, ConfigError, ProfileError) as error:
             if fleet.has(worker):
                 self._note_failure(fleet, worker, error)
+
+    def _workers(self) -> list[tuple[Fleet, Worker]]:
+        return [(fleet, worker) for fleet in self.fleets for worker in fleet.pool.workers]
+
+    async def _check_in_turn(self, fleet: Fleet, worker: Worker, running: set[Worker]) -> None:
+        try:
+            await self.check(fleet, worker)
+        except Exception:  # without checks, a worker that is down would stay out for ever
+            log.exception("the check of worker %s failed; trying again", worker.id)
+        finally:
+            running.discard(worker)
 
     async def _admit(self, fleet: Fleet, worker: Worker) -> None:
         """Let a worker in that has come up, if it serves the right model."""
