@@ -13,7 +13,7 @@ class Attempt:
     def __init__(self, worker: Worker, decision: Decision, view: PoolView, breaker: Breaker) -> None:
         self.worker, self.decision, self.view = worker, decision, view
         self._breaker, self._generation = breaker, breaker.begin()
-        self._faulty = False
+        self.broke_midway = False
 
     def answered(self, status: int) -> None:
         """Note the status of the worker's answer."""
@@ -21,15 +21,15 @@ class Attempt:
             self._breaker.answered(self._generation)
 
     def failed(self) -> None:
-        """Note that the worker failed, though the request ended without an exception."""
-        self._faulty = True
+        """Note that the worker failed after output, so that the request ends without an exception."""
+        self.broke_midway = True
         self._breaker.failed(self._generation)
 
     def ended(self, error: BaseException | None) -> None:
         """Judge by how the request ended. Statuses 4xx and 503 say nothing, nor does a client's leaving."""
         if isinstance(error, UpstreamError) or (isinstance(error, RefusalError) and is_fault(error.status)):
             self._breaker.failed(self._generation)
-        elif error is None and not self._faulty:
+        elif error is None and not self.broke_midway:
             self._breaker.succeeded(self._generation)
         self._breaker.end(self._generation)
 

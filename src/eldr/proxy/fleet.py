@@ -152,6 +152,8 @@ class Fleet:
                 raise
             finally:
                 attempt.ended(error)
+                if attempt.broke_midway:
+                    self.failed(decision.worker_id, "mid_stream")
                 self._note(decision.worker_id)
 
     def is_up(self, worker_id: str) -> bool:
@@ -177,13 +179,15 @@ class Fleet:
         self._note(worker_id)
 
     def failed(self, worker_id: str, kind: str) -> None:
-        """Count a failure of the worker.
+        """Count a failure of the worker, unless it has been removed meanwhile.
 
         A refused connection or failed checks also take it out until it is healthy again, and open its
         breaker, so that one that comes and goes is left alone longer each time.
         """
+        if worker_id not in self._members:
+            return
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
-        if kind in ("refused", "health") and worker_id in self._members:
+        if kind in ("refused", "health"):
             self.mark(worker_id, up=False)
             self._members[worker_id].breaker.trip()
             self._note(worker_id)

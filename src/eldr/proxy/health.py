@@ -56,7 +56,7 @@ class HealthChecker:
         await asyncio.gather(*(self.check(fleet, worker) for fleet, worker in self._workers()))
 
     def forget(self, worker_id: str) -> None:
-        """Drop what is known of a worker that was removed."""
+        """Drop what is known against a worker: it passed a check, or was removed."""
         self._failures.pop(worker_id, None)
         self.problems.pop(worker_id, None)
 
@@ -70,7 +70,7 @@ class HealthChecker:
                 await self._admit(fleet, worker)
             if fleet.has(worker):
                 fleet.reached(worker.id)
-            self._failures.pop(worker.id, None)
+                self.forget(worker.id)
         except (UpstreamError, ConfigError, ProfileError) as error:
             if fleet.has(worker):
                 self._note_failure(fleet, worker, error)
@@ -96,7 +96,6 @@ class HealthChecker:
             return
         fleet.drift.note(worker.id, load - fleet.pool.in_flight(worker.id))
         fleet.mark(worker.id, up=True)
-        self.problems.pop(worker.id, None)
         log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)
 
     def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:

@@ -189,14 +189,10 @@ class _Stream:
         if self.call.prompt_tokens is None:
             self.call.prompt_tokens = self.events.prompt_tokens
         if self.events.error is not None and self.call.outcome == "ok":
-            self._broken(self.events.error.decode(errors="replace"))
-
-    def _broken(self, error: str) -> None:
-        self.call.ended("broken", 200, error)
-        self.metrics.upstream_errors.labels("decode", self.worker.id, "mid_stream").inc()
+            self.call.ended("broken", 200, self.events.error.decode(errors="replace"))
 
     async def _end_broken(self, client: web.StreamResponse, error: BrokenOffError) -> None:
-        self._broken(str(error))
+        self.call.ended("broken", 200, str(error))
         message = "the decode worker broke off; the text is incomplete"
         await client.write(error_event(502, message, "upstream_error", self.call.dialect.named_events))
 
