@@ -13,7 +13,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     in_flight: most requests at once; queued: most that wait for their turn behind these (429 beyond);
     queue_timeout_s: longest wait (503 beyond).
-    header_bytes: of the request line, and of each header; headers: most of them.
+    header_bytes: of the URL, and of each header; headers: most of them.
     header_timeout_s: from a connection's opening to the end of its first request's headers.
     body_timeout_s: from the headers to the end of the body.
     keep_alive_s: longest time between two requests on one connection.

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
 from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_S = 0.01
 """A drain that takes no time: aiohttp takes 0 to mean that there is no limit."""
+
+TOO_MANY_HEADERS = "Too many headers received"
+"""aiohttp's words, which are all that tells this from what is no HTTP."""
 
 
 class FrontRunner(web.AppRunner):
@@ -48,7 +52,7 @@ class _Connection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]
             keepalive_timeout=limits.keep_alive_s,
-            max_line_size=limits.header_bytes,
+            max_line_size=_url_bytes(limits),
             max_field_size=limits.header_bytes,
             max_headers=limits.headers,
             lingering_time=min(10.0, limits.body_timeout_s),  # for the rest of a body that nobody wants
@@ -88,10 +92,22 @@ class _Connection(web.RequestHandler):
         """Answer what is no HTTP, or not within the limits, in OpenAI's form and with one line in the log."""
         if status >= 500:  # a fault of the router, whose trace is wanted
             return super().handle_error(request, status, exc, message)
-        self._count("malformed", f"a malformed request: {_first_line(message or str(exc))}")
-        answer = error_answer(status, "the request is not HTTP as it must be", "invalid_request_error")
+        status, fault, text = self._refusal(exc)
+        self._count(fault, f"{text}: {_unquoted(message or str(exc))}")
+        answer = error_answer(status, text, "invalid_request_error")
         answer.force_close()
         return answer
+
+    def _refusal(self, error: BaseException | None) -> tuple[int, str, str]:
+        """Status, kind of the fault, and words for a request that aiohttp's parser refused."""
+        limits = self._limits
+        if isinstance(error, LineTooLong):
+            if error.args[1] == _url_bytes(limits):
+                return 414, "long_url", f"the URL is longer than {limits.header_bytes} bytes"
+            return 431, "large_headers", f"a header is longer than {limits.header_bytes} bytes"
+        if TOO_MANY_HEADERS in str(error):
+            return 431, "large_headers", f"there are more than {limits.headers} headers"
+        return 400, "malformed", "the request is malformed, it is not HTTP as it must be"
 
     def _check_head(self) -> None:
         if self._request_count == 0 and self.transport is not None:
@@ -118,6 +134,11 @@ class _Connection(web.RequestHandler):
         log.info("client %s: %s", self.peername, text)
 
 
-def _first_line(text: str) -> str:
-    """The first line, without what a client may have sent: aiohttp quotes that on further lines."""
-    return text.strip().partition("\n")[0].rstrip(":")
+def _url_bytes(limits: LimitConfig) -> int:
+    """One less than for a header: the limit in aiohttp's error is all that tells which of the two it was."""
+    return limits.header_bytes - 1
+
+
+def _unquoted(text: str) -> str:
+    """What aiohttp says, without what a client sent, which may be a key: it quotes that after a colon."""
+    return text.strip().partition(":")[0]

@@ -15,7 +15,7 @@ class TurnedAwayError(Exception):
     def __init__(self, status: int, fault: str, kind: str, message: str) -> None:
         super().__init__(message)
         self.status, self.fault, self.kind = status, fault, kind
-        self.retry_after_s = None if status == 408 else 1
+        self.retry_after_s = None if status in (408, 413) else 1
 
 
 class Gate:
@@ -39,7 +39,7 @@ class Gate:
             self._turns.release()
 
     async def read(self, request: web.Request) -> bytes:
-        """The body of a request. Raises TurnedAwayError when it takes too long."""
+        """The body of a request. Raises TurnedAwayError when it is too large or takes too long."""
         if not request.can_read_body:
             return b""
         try:
@@ -48,6 +48,9 @@ class Gate:
         except TimeoutError:
             text = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
             raise TurnedAwayError(408, "slow_body", "invalid_request_error", text) from None
+        except web.HTTPRequestEntityTooLarge:
+            text = f"the body is larger than {request.client_max_size} bytes"
+            raise TurnedAwayError(413, "large_body", "invalid_request_error", text) from None
 
     async def _wait(self) -> None:
         limits = self._limits

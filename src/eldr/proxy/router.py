@@ -99,8 +99,6 @@ class Router:
             return _failed(call, 400, str(error), "invalid_request_error")
         except web.RequestPayloadError as error:
             return _failed(call, 400, f"the body cannot be read: {error}", "invalid_request_error")
-        except web.HTTPRequestEntityTooLarge:
-            return _failed(call, 413, "the body is larger than the router takes", "invalid_request_error")
         except RefusalError as refusal:
             if refusal.status >= 500:
                 at = call.prefill_worker if call.decision is None else call.decode_worker
