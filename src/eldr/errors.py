@@ -34,7 +34,14 @@ class PayloadError(EldrError):
 
 
 class NoWorkerError(EldrError):
-    """No worker of the role is available for a request."""
+    """No worker of the role is available for a request.
+
+    retry_after_s: when one may be, where that is known.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UpstreamError(EldrError):

@@ -146,7 +146,7 @@ async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() ->
         assert await ask(s, 6) == [502] * 6
         reply = await s.post(**PROMPT)
         assert reply.status == 503
-        assert int(reply.headers["Retry-After"]) >= 1
+        assert 55 < int(reply.headers["Retry-After"]) <= 60  # when the breakers' time is over
         assert len(s.prefill[0].received) == 6  # nothing was prefilled for nobody
         assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"], "draining": False}
 

@@ -65,6 +65,23 @@ def test_half_open_lets_one_request_through_at_a_time(bench: Bench) -> None:
     assert bench.breaker.allows()
 
 
+def test_a_trial_that_takes_longer_than_the_breaker_was_open_blocks_no_other(bench: Bench) -> None:
+    bench.breaker.trip()
+    bench.after(1.0)
+    hanging = bench.breaker.begin()
+    bench.after(0.9)
+    assert not bench.breaker.allows()
+    bench.after(0.1)
+    assert bench.breaker.allows()
+    second = bench.breaker.begin()
+    assert not bench.breaker.allows()  # again for as long
+    bench.breaker.answered(second)
+    assert bench.breaker.state == "closed"
+    bench.breaker.end(second)
+    bench.breaker.end(hanging)
+    assert bench.breaker.allows()
+
+
 def test_a_good_answer_closes_it_on_probation(bench: Bench) -> None:
     bench.breaker.trip()
     bench.after(1.0)

@@ -20,6 +20,11 @@ class Attempt:
         if status < 500:
             self._breaker.answered(self._generation)
 
+    @property
+    def is_news(self) -> bool:
+        """Does it say anything of the worker as it is now? Not once the breaker opened after it began."""
+        return self._generation == self._breaker.generation
+
     def failed(self) -> None:
         """Note that the worker failed after output, so that the request ends without an exception."""
         self.broke_midway = True

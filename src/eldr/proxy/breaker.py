@@ -2,9 +2,10 @@
 
 closed: requests pass. Some failures in a row, or one refused connection, open it.
 open: none pass, for a time that doubles with every opening, so that a worker that flaps is left alone longer.
-half_open: one request at a time is let through. A good answer closes the breaker, and so does a passed check
-if it was not requests that failed. It is then on probation: until one request has ended whole, the next
-failure opens it again. A failure opens it at once.
+half_open: one request at a time is let through, and another one where that takes longer than the breaker was
+open: a request that hangs, or a long answer that is not streamed, must not keep a worker out that came back.
+A good answer closes the breaker, and so does a passed check if it was not requests that failed. It is then on
+probation: until one request has ended whole, the next failure opens it again. A failure opens it at once.
 
 What counts is in docs/operations.md, "Health": answers of status 4xx, 429 and 503 never do.
 """
@@ -36,7 +37,7 @@ class Breaker:
         self._openings = 0
         self._open = False
         self._unreachable = False
-        self._until_s = 0.0
+        self._open_s = self._until_s = self._tried_s = 0.0
         self._trials = 0
 
     @property
@@ -53,11 +54,14 @@ class Breaker:
     def allows(self) -> bool:
         """May a request be sent now?"""
         state = self.state
-        return state == "closed" or (state == "half_open" and self._trials == 0)
+        if state != "half_open":
+            return state == "closed"
+        return self._trials == 0 or self._clock.now_s() - self._tried_s >= self._open_s
 
     def begin(self) -> int:
         """Note that a request is sent; returns the generation to give to its verdicts and to `end`."""
-        self._trials += 1 if self._open else 0
+        if self._open:
+            self._trials, self._tried_s = self._trials + 1, self._clock.now_s()
         return self.generation
 
     def end(self, generation: int) -> None:
@@ -106,8 +110,8 @@ class Breaker:
         if now_s - self._until_s > config.calm_s:
             self._openings = 0
         doubled = 2.0 ** min(self._openings, MOST_DOUBLINGS)
-        open_s = min(config.open_s * doubled, config.longest_open_s)
+        self._open_s = min(config.open_s * doubled, config.longest_open_s)
         self._openings += 1
-        self._open, self._unreachable, self._until_s = True, unreachable, now_s + open_s
+        self._open, self._unreachable, self._until_s = True, unreachable, now_s + self._open_s
         self._failures = self._trials = 0
         self.generation += 1

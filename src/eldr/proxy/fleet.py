@@ -48,11 +48,13 @@ class Fleet:
         clock: Clock,
         breaker: BreakerConfig,
         ledger: Ledger | None = None,
+        check_interval_s: float = 0.0,
     ) -> None:
         self.role = role
         self.policy = policy
         self.pool = WorkerPool((Worker(worker.name, worker.url) for worker in workers), ledger)
         self._metrics, self._clock, self._breaker_config = metrics, clock, breaker
+        self._check_interval_s = check_interval_s
         self._members: dict[str, _Member] = {}
         self._tripped: dict[str, Breaker] = {}
         self._seats: CentroidSeats | None = None
@@ -115,7 +117,7 @@ class Fleet:
         view = self.view()
         allowed = _without(view, view.available, refused)
         if not allowed.any():
-            raise NoWorkerError(self._nobody())
+            raise self._nobody()
         preferred = _without(view, allowed, avoided)
         view = replace(view, available=preferred if preferred.any() else allowed)
         return self.policy.select(request, view), view
@@ -123,7 +125,7 @@ class Fleet:
     def require_worker(self) -> None:
         """Raise NoWorkerError when no worker is available."""
         if not self.has_worker():
-            raise NoWorkerError(self._nobody())
+            raise self._nobody()
 
     def has_worker(self) -> bool:
         """May any worker be chosen now?"""
@@ -178,22 +180,37 @@ class Fleet:
         self._members[worker_id].breaker.reached()
         self._note(worker_id)
 
-    def failed(self, worker_id: str, kind: str) -> None:
+    def refused(self, attempt: Attempt) -> None:
+        """Count a refused connection, which takes the worker out unless it was out meanwhile.
+
+        A connection attempt may take seconds to fail: it says nothing of a worker that has come back since.
+        """
+        is_news = attempt.is_news and self.has(attempt.worker)
+        self.failed(attempt.worker.id, "refused", takes_out=is_news)
+
+    def failed(self, worker_id: str, kind: str, *, takes_out: bool = False) -> None:
         """Count a failure of the worker, unless it has been removed meanwhile.
 
-        A refused connection or failed checks also take it out until it is healthy again, and open its
-        breaker, so that one that comes and goes is left alone longer each time.
+        takes_out: until it is healthy again. That also opens its breaker, so that one that comes and goes is
+        left alone longer each time.
         """
         if worker_id not in self._members:
             return
         self._metrics.upstream_errors.labels(self.role, worker_id, kind).inc()
-        if kind in ("refused", "health"):
+        if takes_out:
             self.mark(worker_id, up=False)
             self._members[worker_id].breaker.trip()
             self._note(worker_id)
 
-    def _nobody(self) -> str:
-        return f"none of {len(self.pool)} {self.role} workers is available"
+    def _nobody(self) -> NoWorkerError:
+        """The error that says so, and when to come again: when a breaker's time is over or checks are due."""
+        waits = [self._wait_s(member) for member in self._members.values() if not member.draining]
+        text = f"none of {len(self.pool)} {self.role} workers is available"
+        return NoWorkerError(text, min(waits, default=self._check_interval_s))
+
+    def _wait_s(self, member: _Member) -> float:
+        """Seconds until a worker may be chosen at the soonest: its breaker and its checks must agree."""
+        return max(member.breaker.remaining_s, 0.0 if member.up else self._check_interval_s)
 
     def _note(self, worker_id: str) -> None:
         """Keep the breakers that are not closed, the only ones that a choice must ask."""

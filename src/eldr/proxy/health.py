@@ -104,5 +104,5 @@ class HealthChecker:
             log.log(self._level, "%s worker %s stays out: %s", fleet.role, worker.id, error)
         self.problems[worker.id] = error
         if fleet.is_up(worker.id) and self._failures[worker.id] >= FAILURES_TO_LEAVE:
-            fleet.failed(worker.id, "health")
+            fleet.failed(worker.id, "health", takes_out=True)
             log.warning("%s worker %s is out: %s", fleet.role, worker.id, error)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 from functools import partial
@@ -38,9 +39,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Reader = Callable[[Answer], Awaitable[T]]
 """Reads the answer of a prefill worker, whose status was 200."""
-
-RETRY_AFTER_S = 2
-"""What a client is told when no worker is available: about one health check."""
 
 
 class Router:
@@ -107,7 +105,8 @@ class Router:
             refusal.headers.extend(call.answer_headers())
             return web.Response(status=refusal.status, body=refusal.body, headers=refusal.headers)
         except NoWorkerError as error:
-            return _failed(call, 503, f"{error}; try again", "no_worker_available", RETRY_AFTER_S)
+            retry_after_s = max(1, math.ceil(error.retry_after_s or 0))
+            return _failed(call, 503, f"{error}; try again", "no_worker_available", retry_after_s)
         except UpstreamError as error:
             log.warning("request %s failed: %s", call.request_id, error)
             return _failed(call, 502, "a worker failed before it answered", "upstream_error")
@@ -171,7 +170,7 @@ class Router:
                         await checked(answer)
                         return await read_answer(answer)
                 except RefusedError as error:
-                    self._pass_over(self.prefill, worker.id, refused, error)
+                    self._pass_over(self.prefill, choice, refused, error)
                 except UpstreamError:
                     self.prefill.failed(worker.id, "broke_off")
                     raise
@@ -200,7 +199,7 @@ class Router:
                         choice.failed()
                     return client
                 except RefusedError as error:
-                    self._pass_over(self.decode, worker.id, refused, error)
+                    self._pass_over(self.decode, choice, refused, error)
 
     @asynccontextmanager
     async def _leg(self, call: Call, fleet: Fleet, choice: Attempt, body: bytes) -> AsyncIterator[Answer]:
@@ -212,10 +211,10 @@ class Router:
                 choice.answered(answer.status)
                 yield answer
 
-    def _pass_over(self, fleet: Fleet, worker_id: str, refused: set[str], error: RefusedError) -> None:
+    def _pass_over(self, fleet: Fleet, choice: Attempt, refused: set[str], error: RefusedError) -> None:
         log.warning("%s; trying the next worker", error)
-        fleet.failed(worker_id, "refused")
-        refused.add(worker_id)
+        fleet.refused(choice)
+        refused.add(choice.worker.id)
         self.metrics.retries.labels(f"{fleet.role}_refused").inc()
 
     def _finish(self, call: Call) -> None:

@@ -94,7 +94,10 @@ def _fleets(
     """Prefill and decode workers, with the profile's centroids."""
     ledgers = share.ledgers if share else {}
     prefill, decode = (
-        Fleet(role, workers, policy, metrics, clock, config.breaker, ledgers.get(role))
+        Fleet(
+            *(role, workers, policy, metrics, clock, config.breaker, ledgers.get(role)),
+            check_interval_s=config.health_interval_s,
+        )
         for role, workers, policy in zip(
             ("prefill", "decode"), (config.prefill, config.decode), policies, strict=True
         )
