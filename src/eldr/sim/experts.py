@@ -1,0 +1,181 @@
+"""Active experts of a decode step: how many distinct experts a batch uses, mean over layers.
+
+Two ways, each a source (for all requests) that opens one batch for each worker:
+
+- `Rates`: p[kind, layer, expert], the share of a request's decoded tokens that use an expert. Expected union,
+  sum over experts of 1 - prod over requests of (1 - p): constant while the batch does not change.
+- `Recorded`: the ids that a real model chose token by token. Exact union, another number each step.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.errors import ConfigError
+
+Ids = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+
+MOST_STEPS = 64
+"""Steps of recorded ids that are looked ahead; what an arrival interrupts is thrown away."""
+
+_CERTAIN = 1e-12
+"""The least chance to be idle, so that a logarithm exists and can be taken off again."""
+
+_BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
+
+
+class Batch(Protocol):
+    """The requests that decode together on one worker. A request is a number, a kind a row of the source."""
+
+    def add(self, request: int, kind: int) -> None: ...
+
+    def remove(self, request: int, kind: int) -> None: ...
+
+    def active(self, steps: int) -> float | Floats:
+        """Active experts of the next steps: one number if all are equal, else [n] with 1 <= n <= steps."""
+        ...
+
+    def advance(self, steps: int) -> None:
+        """Decode that many tokens of each request."""
+        ...
+
+
+class ExpertUse(Protocol):
+    """A source of expert choices for `kinds` kinds of requests."""
+
+    @property
+    def kinds(self) -> int: ...
+
+    def open(self, ranks: int) -> Batch:
+        """An empty batch. ranks: experts are split evenly over them; the busiest of a layer counts."""
+        ...
+
+
+class Rates:
+    """Chances p float32 [P, L, E] in [0, 1] that a token of a kind uses an expert."""
+
+    def __init__(self, rates: npt.NDArray[np.floating[Any]]) -> None:
+        """Raises ConfigError for another shape or for what is no probability."""
+        if rates.ndim != 3 or not rates.size:
+            raise ConfigError(f"rates are {list(rates.shape)}, expected [kinds, layers, experts]")
+        if not (rates.min() >= 0 and rates.max() <= 1 + 1e-5):
+            raise ConfigError(f"rates run from {rates.min():g} to {rates.max():g}, expected 0 to 1")
+        self.layers, self.experts = rates.shape[1:]
+        self._idle = np.log(np.maximum(1 - rates.astype(np.float32), np.float32(_CERTAIN)))
+
+    @property
+    def kinds(self) -> int:
+        return len(self._idle)
+
+    def open(self, ranks: int = 1) -> "ExpectedBatch":
+        _check_ranks(self.experts, ranks)
+        return ExpectedBatch(self._idle, ranks)
+
+
+class ExpectedBatch:
+    """Keeps the sum over requests of log(1 - p) [L, E]; a request that joins or leaves is one addition."""
+
+    def __init__(self, idle: npt.NDArray[np.float32], ranks: int) -> None:
+        self._idle, self._ranks = idle, ranks
+        self._sum: Floats = np.zeros(idle.shape[1:])
+        self._size = 0
+        self._active: float | None = None
+
+    def add(self, request: int, kind: int) -> None:  # noqa: ARG002
+        self._sum += self._idle[kind]
+        self._size += 1
+        self._active = None
+
+    def remove(self, request: int, kind: int) -> None:  # noqa: ARG002
+        self._size -= 1
+        self._active = None
+        if self._size:
+            self._sum -= self._idle[kind]
+        else:
+            self._sum[:] = 0  # so that rounding never adds up
+
+    def active(self, steps: int) -> float:  # noqa: ARG002
+        if self._active is None:
+            self._active = self._count()
+        return self._active
+
+    def advance(self, steps: int) -> None:
+        """Nothing changes: the choices of a token do not depend on the tokens before."""
+
+    def _count(self) -> float:
+        layers, experts = self._sum.shape
+        idle = np.exp(self._sum).reshape(layers, self._ranks, -1).sum(axis=2)
+        return float(experts / self._ranks - idle.min(axis=1).mean())
+
+
+class Recorded:
+    """Ids [tokens, L, k] of each kind, one array a kind. A request longer than its record begins it again."""
+
+    def __init__(self, ids: Sequence[Ids], experts: int) -> None:
+        """Raises ConfigError for arrays of different shapes, empty ones, and ids not below `experts`."""
+        if not ids or any(len(one) == 0 or one.ndim != 3 for one in ids):
+            raise ConfigError("recorded ids need at least one token of each request, [tokens, layers, top_k]")
+        if len({one.shape[1:] for one in ids}) > 1 or max(int(one.max()) for one in ids) >= experts:
+            raise ConfigError(f"recorded ids must be of one model with {experts} experts")
+        self.layers, self.experts = ids[0].shape[1], experts
+        self.lengths = np.array([len(one) for one in ids])
+        self._starts = self.lengths.cumsum() - self.lengths
+        self._masks = np.concatenate([_masks(one, experts) for one in ids])
+
+    @property
+    def kinds(self) -> int:
+        return len(self.lengths)
+
+    def open(self, ranks: int = 1) -> "RecordedBatch":
+        _check_ranks(self.experts, ranks)
+        if ranks > 1 and self.experts // ranks % 8:
+            raise ConfigError(
+                f"{self.experts} experts in {ranks} ranks: with recorded ids give each 8, 16, ..."
+            )
+        return RecordedBatch(self, ranks)
+
+    def masks(self, kinds: npt.NDArray[np.intp], positions: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
+        """One bit an expert, uint8 [..., L, ceil(E / 8)], of tokens of kinds."""
+        masks: npt.NDArray[np.uint8] = self._masks[self._starts[kinds] + positions % self.lengths[kinds]]
+        return masks
+
+
+class RecordedBatch:
+    """Follows each request through its recorded tokens."""
+
+    def __init__(self, source: Recorded, ranks: int) -> None:
+        self._source, self._ranks = source, ranks
+        self._members: dict[int, tuple[int, int]] = {}
+        self._step = 0
+
+    def add(self, request: int, kind: int) -> None:
+        self._members[request] = (kind, self._step)
+
+    def remove(self, request: int, kind: int) -> None:  # noqa: ARG002
+        del self._members[request]
+
+    def active(self, steps: int) -> Floats:
+        kinds, joined = np.array(list(self._members.values()), np.intp).reshape(-1, 2).T
+        coming = np.arange(min(steps, MOST_STEPS))[:, None]
+        masks = self._source.masks(kinds[None, :], self._step - joined[None, :] + coming)
+        union = np.bitwise_or.reduce(masks, axis=1)
+        counts = _BITS[union].reshape(*union.shape[:2], self._ranks, -1).sum(axis=3)
+        busiest: Floats = counts.max(axis=2).mean(axis=1)
+        return busiest
+
+    def advance(self, steps: int) -> None:
+        self._step += steps
+
+
+def _masks(ids: Ids, experts: int) -> npt.NDArray[np.uint8]:
+    used = np.zeros((*ids.shape[:2], experts), bool)
+    np.put_along_axis(used, ids.astype(np.intp), True, axis=2)
+    return np.packbits(used, axis=2)
+
+
+def _check_ranks(experts: int, ranks: int) -> None:
+    if experts % ranks:
+        raise ConfigError(f"{experts} experts cannot be split evenly over {ranks} ranks")
