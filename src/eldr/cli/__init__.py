@@ -13,6 +13,7 @@ COMMANDS = {
     "calibrate": "Record the expert counts of prompts on a running engine.",
     "fit": "Fit a profile to a calibration set.",
     "inspect": "Describe a profile or a calibration set.",
+    "paper": "Make the figures and tables of the paper again.",
 }
 
 
