@@ -1,14 +1,24 @@
-"""`make chaos`, shortened, and how it judges what a client got."""
+"""`make chaos`, shortened; that it finds faults out; and how it judges what a client got."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 from click.testing import CliRunner
 
+from eldr.bench import chaos, chaos_engine
 from eldr.bench.chaos import PROBES, main, violations
-from eldr.bench.chaos_clients import judge
+from eldr.bench.chaos_clients import Clients, judge
 from eldr.bench.chaos_engine import word
+from eldr.bench.chaos_lag import LoopLag
+from eldr.proxy.app import Handler
+from support.stack import served as served_at
 
 WORDS = [word("0 p", index) for index in range(3)]
 ERROR = b'data: {"error":{"message":"broke off"}}\n\n'
@@ -54,12 +64,104 @@ def test_violations_are_named() -> None:
     assert violations({**right, "ends": {"502": 4}}) == ["no request ended whole"]
 
 
-def test_ten_seconds_of_chaos(tmp_path: Path) -> None:
-    out = tmp_path / "chaos.json"
-    done = CliRunner().invoke(main, ["--minutes", "0.15", "--streams", "40", "--out", str(out)])
-    report = json.loads(out.read_text())
-    assert (report["violations"], done.exit_code) == ([], 0), done.output
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of less than a second, and no long waits for what will not come."""
+    monkeypatch.setattr(chaos_engine, "CHUNK_S", 0.02)
+    monkeypatch.setattr(chaos, "SETTLE_S", 2.0)
+    monkeypatch.setattr(chaos, "BREAKERS_S", 1.0)
+
+
+def run(out: Path) -> tuple[int, dict[str, Any], str]:
+    """Exit status, report and output of three seconds of chaos."""
+    done = CliRunner().invoke(main, ["--minutes", "0.05", "--streams", "20", "--out", str(out)])
+    return done.exit_code, json.loads(out.read_text()), done.output
+
+
+@pytest.mark.usefixtures("quick")
+def test_three_seconds_of_chaos(tmp_path: Path) -> None:
+    status, report, output = run(tmp_path / "chaos.json")
+    assert (report["violations"], status) == ([], 0), output
     assert report["left_in_ledger"] == 0
     assert report["ends"]["whole"] > 0
     assert report["events"]
-    assert f"{report['requests']} requests in 0.15 minutes" in done.output
+    assert report["loop_lag"]["worst_s"] > 0
+    assert f"{report['requests']} requests in 0.05 minutes" in output
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_router_that_leaks_and_mixes_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaks = "import eldr.pool; eldr.pool.Reservation.release = lambda self: None"
+    mixes = "from eldr.proxy import handoff as h; read = h.read_prefill"
+    mixes += "; first = []; h.read_prefill = lambda data: first.append(read(data)) or first[0]"
+    monkeypatch.setattr(chaos, "PROGRAM", f"{leaks}; {mixes}; {chaos.PROGRAM}")
+    status, report, output = run(tmp_path / "chaos.json")
+    assert status == 1
+    assert report["left_in_ledger"] > 0
+    assert report["ends"]["wrong text"] > 0
+    assert "VIOLATION: left_in_ledger" in output
+    assert "requests: wrong text" in output
+
+
+async def ended(answer: Handler, served: bool = True, lag: LoopLag | None = None) -> str:
+    """How a request to a server that answers so ends, after 0.1 s at most."""
+    app = web.Application()
+    app.router.add_post("/v1/completions", answer)
+    async with served_at(app) as url, aiohttp.ClientSession() as http:
+        return await Clients(url, Random(0), lag or LoopLag(), lambda: served, hang_s=0.1).ask(http)
+
+
+async def refusing(_: web.Request) -> web.Response:
+    return web.Response(status=503)
+
+
+async def test_a_503_is_needless_while_engines_of_both_roles_are_well() -> None:
+    assert await ended(refusing) == "needless 503"
+    assert await ended(refusing, served=False) == "503"
+
+
+async def test_an_overloaded_machine_excuses_a_503() -> None:
+    lag = LoopLag()
+    lag.note(asyncio.get_running_loop().time(), 1.0)
+    assert await ended(refusing, lag=lag) == "503, overloaded machine"
+
+
+async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_does_not_count() -> None:
+    async def never(_: web.Request) -> web.Response:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    lag = LoopLag()
+
+    async def slowly(_: web.Request) -> web.Response:
+        lag.note(asyncio.get_running_loop().time(), 10.0)
+        await asyncio.sleep(0.2)
+        return web.Response(status=502)
+
+    assert await ended(never) == "hung"
+    assert await ended(slowly, lag=lag) == "502"
+
+
+async def test_lag_is_what_the_loop_lost() -> None:
+    lag = LoopLag()
+    measuring = asyncio.create_task(lag.run())
+    await asyncio.sleep(0.01)
+    time.sleep(0.15)  # noqa: ASYNC251
+    await asyncio.sleep(0.1)
+    measuring.cancel()
+    assert 0.09 < lag.recent_s() == lag.worst_s <= lag.lost_s
+
+
+async def test_a_killed_engine_drops_its_streams_at_once() -> None:
+    engine = await chaos_engine.ChaosEngine({}).start()
+    body = {"prompt": "0 p", "max_tokens": 1000, "stream": True}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{engine.url}/v1/completions", json=body) as answer,
+    ):
+        await answer.content.readany()
+        async with asyncio.timeout(3):
+            await engine.kill()
+            with pytest.raises(aiohttp.ClientError):
+                await answer.read()
+    assert (engine.running, engine.well_s) == (0, 0.0)

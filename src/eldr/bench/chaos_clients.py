@@ -4,31 +4,47 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import aiohttp
 
 from eldr.bench.chaos_engine import word
+from eldr.bench.chaos_lag import LoopLag
 
-HANG_S = 120.0
+HANG_S = 60.0
 """No request takes longer unless it hangs: the slowest engine needs 20 s for the longest text, and may be
-the second one that is tried."""
+the second one that is tried. Time that the clients' own event loop lost does not count."""
 
-VIOLATIONS = ("hung", "wrong text", "cut off")
-"""Ends that no failure of an engine excuses. cut off: neither [DONE] nor an error event."""
+OVERLOAD_S = 0.25
+"""A loop that lagged this long lately may have made healthy engines miss their checks (of 1 s)."""
+
+HUNG, WRONG, CUT_OFF, NEEDLESS = "hung", "wrong text", "cut off", "needless 503"
+VIOLATIONS = (HUNG, WRONG, CUT_OFF, NEEDLESS)
+"""Ends that no failure of an engine excuses. cut off: neither [DONE] nor an error event. needless 503: none
+is available, said the router, while an engine of each role had long been well."""
+
+OVERLOADED = "503, overloaded machine"
+"""A needless 503 while the loop of engines and clients lagged."""
 
 
 @dataclass
 class Clients:
     """Some clients, each of which sends one streamed request after the other until `stopping` is set.
 
+    served: is there an engine of each role that has been well for so long that the router must know it?
     ends: requests by how they ended: whole, broken (an error event), left (the client went), a status,
-    or one of VIOLATIONS.
+    or one of VIOLATIONS. late: those that took longer than hang_s by the clock, but not without the lag.
     """
 
     url: str
     rng: random.Random
+    lag: LoopLag
+    served: Callable[[], bool]
+    hang_s: float = HANG_S
     ends: Counter[str] = field(default_factory=Counter)
+    late: int = 0
+    longest_s: float = 0.0
     stopping: bool = False
     _numbers: int = 0
 
@@ -43,26 +59,35 @@ class Clients:
         while not self.stopping:
             end = await self.ask(http, patient=self.rng.random() > 0.1)
             self.ends[end] += 1
-            if end.isdigit():
+            if not end.isalpha():
                 await asyncio.sleep(0.5)
 
     async def ask(self, http: aiohttp.ClientSession, *, patient: bool = True) -> str:
         """How one request ended. One that is not patient leaves within 3 s."""
         self._numbers += 1
         prompt, count = f"{self.rng.randrange(4)} request {self._numbers}", self.rng.randint(10, 40)
+        loop = asyncio.get_running_loop()
+        before_s = loop.time()
         try:
-            async with asyncio.timeout(HANG_S if patient else self.rng.uniform(0, 3)):
+            async with self.lag.limit(self.hang_s if patient else self.rng.uniform(0, 3)):
                 return await self._read(http, prompt, count)
         except TimeoutError:
-            return "hung" if patient else "left"
+            return HUNG if patient else "left"
+        finally:
+            took_s = loop.time() - before_s
+            self.longest_s = max(self.longest_s, took_s)
+            self.late += took_s > self.hang_s
 
     async def _read(self, http: aiohttp.ClientSession, prompt: str, count: int) -> str:
         body = {"model": "chaos", "prompt": prompt, "max_tokens": count, "stream": True}
+        served_before = self.served()
         try:
             async with http.post(f"{self.url}/v1/completions", json=body) as answer:
                 data = await answer.read()
         except aiohttp.ClientError:
-            return "cut off"
+            return CUT_OFF
+        if answer.status == 503 and served_before and self.served():
+            return OVERLOADED if self.lag.recent_s() > OVERLOAD_S else NEEDLESS
         return judge(data, prompt, count) if answer.status == 200 else str(answer.status)
 
 
@@ -73,10 +98,10 @@ def judge(data: bytes, prompt: str, count: int) -> str:
     try:
         parsed = [json.loads(event) for event in events if event != b"[DONE]"]
     except ValueError:
-        return "cut off"
+        return CUT_OFF
     words = [choice["text"] for event in parsed for choice in event.get("choices", ())]
     if words != [word(prompt, index) for index in range(len(words))] or len(words) > count:
-        return "wrong text"
+        return WRONG
     if done:
-        return "whole" if len(words) == count else "cut off"
-    return "broken" if parsed and "error" in parsed[-1] else "cut off"
+        return "whole" if len(words) == count else CUT_OFF
+    return "broken" if parsed and "error" in parsed[-1] else CUT_OFF

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import time
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from eldr.wire import encode_counts
 
 LAYERS, EXPERTS, TOP_K = 2, 8, 2
 CHUNK_S = 0.1
+KILL_S = 0.01
+"""For handlers whose connections are gone. aiohttp takes 0 to mean that there is no limit."""
 _ids = itertools.count()
 
 Mode = Literal["well", "slow", "hangs", "resets", "dies", "errors"]
@@ -47,8 +50,9 @@ class ChaosEngine:
 
     def __init__(self, blocks: dict[str, str]) -> None:
         self.blocks = blocks
-        self.mode: Mode = "well"
         self.running = 0
+        self._mode: Mode = "well"
+        self._well_since_s = time.monotonic()
         self.port = 0
         self._id = ""
         self._runner: web.AppRunner | None = None
@@ -61,14 +65,28 @@ class ChaosEngine:
     def alive(self) -> bool:
         return self._runner is not None
 
+    @property
+    def mode(self) -> Mode:
+        """How it answers now. Set it to change that."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode, self._well_since_s = mode, time.monotonic()
+
+    @property
+    def well_s(self) -> float:
+        """For how long it has answered as it should; 0 while it does not."""
+        return time.monotonic() - self._well_since_s if self.alive and self._mode == "well" else 0.0
+
     async def start(self) -> Self:
         """Listen, as an engine of a new id that holds nothing."""
-        self._id = f"engine{next(_ids)}"
+        self._id, self._well_since_s = f"engine{next(_ids)}", time.monotonic()
         app = web.Application(client_max_size=1 << 24)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._complete)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0, access_log=None)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=KILL_S, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
@@ -80,6 +98,11 @@ class ChaosEngine:
         """Drop all connections and refuse new ones."""
         runner, self._runner = self._runner, None
         if runner is not None:
+            for site in tuple(runner.sites):
+                await site.stop()
+            for connection in runner.server.connections if runner.server else ():
+                if connection.transport is not None:
+                    connection.transport.abort()
             await runner.cleanup()
         for key in [key for key in self.blocks if key.startswith(f"{self._id}/")]:
             del self.blocks[key]

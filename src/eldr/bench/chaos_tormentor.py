@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,20 @@ FEWEST, MOST = 2, 7
 PAUSE_S = 0.5
 """Mean time between two deeds."""
 
+OUTAGE_S = 1.0
+"""How long all engines of a role are dead at once."""
+
+GRACE_S = 10.0
+"""An engine that has been well for so long must be known to be: by the settings in eldr.bench.chaos, a
+request that hangs is given up after 3 s, breakers open for 4 s at most, and a check takes less than 2 s."""
+
 
 @dataclass
 class Tormentor:
-    """Does something to an engine at random, again and again. events: how often what was done."""
+    """Does something to an engine at random, again and again, until `stopping` is set.
+
+    But for an outage, it leaves one engine of each role well. events: how often what was done.
+    """
 
     engines: dict[str, list[ChaosEngine]]
     blocks: dict[str, str]
@@ -30,19 +40,23 @@ class Tormentor:
     http: aiohttp.ClientSession
     rng: random.Random
     events: Counter[str] = field(default_factory=Counter)
+    stopping: bool = False
 
     async def run(self) -> None:
-        """Torment until cancelled."""
-        deeds: list[Callable[[str], Awaitable[bool]]]
-        deeds = [self._kill, self._add, self._remove]
-        deeds += 2 * [self._restart, self._spoil, self._cure]
-        while True:
+        """Return after `stopping`, once the last deed is done."""
+        often = [self._kill, self._restart, self._spoil, self._cure]
+        deeds = [self._outage, *2 * [self._add, self._remove], *4 * often]
+        while not self.stopping:
             deed, role = self.rng.choice(deeds), self.rng.choice(list(self.engines))
             if await deed(role):
                 self.events[deed.__name__.lstrip("_")] += 1
                 await asyncio.sleep(self.rng.uniform(0, 2 * PAUSE_S))
             else:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
+
+    def served(self) -> bool:
+        """Has an engine of each role been well for so long that the router must use it?"""
+        return all(any(engine.well_s > GRACE_S for engine in role) for role in self.engines.values())
 
     async def calm(self) -> None:
         """Make all engines well."""
@@ -66,8 +80,23 @@ class Tormentor:
         fitting = [engine for engine in self.engines[role] if fits(engine)]
         return self.rng.choice(fitting) if fitting else None
 
+    def _victim(self, role: str) -> ChaosEngine | None:
+        """An engine that lives, and that is not the last one of its role that is well."""
+        well = [engine for engine in self.engines[role] if engine.well_s]
+        return self._pick(role, lambda engine: engine.alive and (len(well) > 1 or engine not in well))
+
+    async def _outage(self, role: str) -> bool:
+        """All engines of a role die, and come back."""
+        engines = [engine for engine in self.engines[role] if engine.alive]
+        for engine in engines:
+            await engine.kill()
+        await asyncio.sleep(OUTAGE_S)
+        for engine in engines:
+            await engine.start()
+        return True
+
     async def _kill(self, role: str) -> bool:
-        engine = self._pick(role, lambda engine: engine.alive)
+        engine = self._victim(role)
         if engine is not None:
             await engine.kill()
         return engine is not None
@@ -79,7 +108,7 @@ class Tormentor:
         return engine is not None
 
     async def _spoil(self, role: str) -> bool:
-        engine = self._pick(role, lambda engine: engine.alive and engine.mode == "well")
+        engine = self._victim(role)
         if engine is not None:
             engine.mode = self.rng.choice(FAULTY)
             self.events[engine.mode] += 1
@@ -101,9 +130,9 @@ class Tormentor:
 
     async def _remove(self, role: str) -> bool:
         """Drain a worker first or take it out as it is; the engine is killed after that."""
-        if len(self.engines[role]) <= FEWEST:
+        engine = self._victim(role)
+        if engine is None or len(self.engines[role]) <= FEWEST:
             return False
-        engine = self.rng.choice(self.engines[role])
         self.engines[role].remove(engine)
         listed = (await self._ask("GET", "/workers"))["workers"]
         name = next(worker["name"] for worker in listed if worker["url"] == engine.url)
