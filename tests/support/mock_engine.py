@@ -26,6 +26,8 @@ DOMAINS = ("code", "law", "zh", "math")
 WRONG = "WRONG"
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LOAD_FAILED = b'{"error":{"message":"KV load failed","type":"InternalServerError","code":500}}'
+MOST = 10_000
+"""Tokens, or sequences, of one request."""
 _ids = itertools.count()
 
 
@@ -186,6 +188,8 @@ class MockEngine:
         return web.json_response({"path": request.path, "asked": json.loads(raw)})
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if field := _mistyped(body):
+            return _error(400, f"{field} is of the wrong type or too large")
         text = self._compute(body)  # pulls the KV blocks, so that a failure after this has used them up
         await asyncio.sleep(self.faults.delay_s)
         if self.faults.hang:
@@ -302,6 +306,16 @@ class MockEngine:
             yield event
             said += output
             await asyncio.sleep(self.faults.chunk_delay_s if output else 0)
+
+
+def _mistyped(body: dict[str, Any]) -> str | None:
+    """A field that vLLM would refuse before it computes anything, or that would keep a mock busy for ever."""
+    kinds: dict[str, Any] = {"stream_options": dict, "n": int, "stop": str | list, "kv_transfer_params": dict}
+    for name, kind in kinds.items():
+        if body.get(name) is not None and not isinstance(body[name], kind):
+            return name
+    numbers = {"n": body.get("n"), "max_tokens": limit_of(body)}
+    return next((name for name, n in numbers.items() if isinstance(n, int) and n > MOST), None)
 
 
 def _validate(body: dict[str, Any], model: str) -> tuple[int, str] | None:

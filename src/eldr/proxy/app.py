@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import msgspec
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from eldr import __version__
 from eldr.config import Config
@@ -59,14 +60,34 @@ def create_app(
     checks = [key_check(keys, metrics)] if keys else []
     app = web.Application(client_max_size=config.body_limit_bytes, middlewares=[*checks, openai_errors])
     app[DRAINING], app[METRICS] = asyncio.Event(), metrics
+    gets = {
+        "/v1/models": models,
+        "/health": health,
+        "/ready": ready,
+        "/metrics": exposition,
+        "/version": version,
+    }
     for path in (*DIALECTS, *PASSED_ON):
-        app.router.add_post(path, router.handle)
-    app.router.add_get("/v1/models", models)
-    app.router.add_get("/health", health)
-    app.router.add_get("/ready", ready)
-    app.router.add_get("/metrics", exposition)
-    app.router.add_get("/version", version)
+        app.router.add_post(path, router.handle, expect_handler=go_on)
+    for path, handler in gets.items():
+        app.router.add_get(path, handler, expect_handler=go_on)
+    known = {*DIALECTS, *PASSED_ON, *gets}
+
+    async def unknown(request: web.Request) -> NoReturn:
+        raise web.HTTPMethodNotAllowed(request.method, ()) if request.path in known else web.HTTPNotFound()
+
+    app.router.add_route("*", "/{path:.*}", unknown, expect_handler=go_on)
     return app
+
+
+async def go_on(request: web.Request) -> None:
+    """Let a client that waits for it send its body, whatever its `Expect` says.
+
+    RFC 9110, 10.1.1, lets a server ignore what it does not know; aiohttp's own handler would quote it.
+    """
+    if request.version >= HttpVersion11 and request.can_read_body:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer is still to begin
 
 
 @web.middleware
