@@ -105,7 +105,8 @@ class ExpertTraces:
 
     def counts(self, row: int) -> npt.NDArray[np.uint32]:
         """Prefill counts [L, E] of one request, as the wire carries them."""
-        return self.prefill[row].astype(np.uint32)
+        counts: npt.NDArray[np.uint32] = self.prefill[row].astype(np.uint32)
+        return counts
 
     def decode_rates(self, index: Rows = slice(None)) -> npt.NDArray[np.float32]:
         """[n, L, E]: the probability that one decoded token of each request activates an expert.
