@@ -117,6 +117,31 @@ async def test_an_added_prefill_worker_is_used_and_a_name_is_found_for_it() -> N
         assert (await s.post(**PROMPT)).headers["x-eldr-prefill-worker"] == "p1"
 
 
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [(None, "p1 (http://127.0.0.1:PORT) gives no expert counts"), ({"v": 99}, "prefill worker p1: ")],
+)
+async def test_an_added_prefill_worker_without_the_models_expert_counts_stays_out(
+    counts: dict[str, Any] | None, problem: str
+) -> None:
+    profiled = {"policy": "locality_band", "profile": domain_profile()}
+    async with administered(**profiled, health_interval_s=0.03) as (s, admin), one_more(s) as engine:
+        engine.faults.counts, engine.faults.no_counts = counts, counts is None
+        status, body = await admin.ask("POST", "/workers", role="prefill", url=engine.url)
+        assert (status, body["state"]) == (201, "down")
+        assert problem.replace("PORT", str(engine.port)) in body["problem"]
+        assert {(await s.post(**PROMPT)).headers["x-eldr-prefill-worker"] for _ in range(3)} == {"p0"}
+        engine.faults.counts, engine.faults.no_counts = None, False
+        async with asyncio.timeout(5):
+            while (await admin.states())["p1"] != "up":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        probes = len(engine.received)
+        checks = engine.health_checks
+        while engine.health_checks < checks + 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert len(engine.received) == probes  # one that has told its counts is asked no more
+
+
 async def test_an_added_worker_of_another_model_or_that_is_not_there_stays_out() -> None:
     async with administered() as (s, admin), one_more(s) as engine:
         engine.model = engine.root = "other"
@@ -237,10 +262,10 @@ async def test_a_removed_worker_leaves_at_once_and_its_stream_ends() -> None:
 
 
 async def test_with_its_last_worker_removed_a_role_answers_503() -> None:
-    async with administered(decode=1) as (s, admin):
+    async with administered(decode=1, health_interval_s=30) as (s, admin):
         await admin.ask("DELETE", "/workers/d0")
         reply = await s.post(**PROMPT)
-        assert (reply.status, reply.headers["Retry-After"]) == (503, "2")
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "30")
         assert not s.prefill[0].received
 
 

@@ -11,7 +11,10 @@ import pytest
 from eldr.config import load_config
 from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
 from eldr.policy import create_policy
+from eldr.pool import Worker
 from eldr.profile.artifact import Profile
+from eldr.proxy.membership import MEMBERSHIP
+from eldr.proxy.models import ModelGuard
 from eldr.proxy.running import running_app
 from eldr.proxy.startup import check_named_workers
 from support.mock_engine import MockEngine, engines
@@ -104,7 +107,7 @@ async def test_counts_of_another_version() -> None:
 
 
 async def test_a_prefill_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eldr.proxy.startup.PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("eldr.proxy.probe.PROBE_TIMEOUT_S", 0.2)
     async with two_and_one() as (prefill, decode):
         prefill.faults.hang = True
         error = await refusal(prefill, decode, domain_profile())
@@ -208,3 +211,32 @@ async def test_a_worker_that_comes_back_with_another_model_stays_out() -> None:
         while s.decode[0].health_checks < checks + 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert await s.metric("eldr_worker_up", worker="d0") == 0
+
+
+async def test_a_worker_whose_restart_only_one_check_saw_is_asked_for_its_model_again() -> None:
+    async with stack(health_interval_s=0.03) as s:
+        engine = s.decode[0]
+        engine.healthy = False
+        while s.app[MEMBERSHIP].seen("d0").problem is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        engine.model, engine.root, engine.healthy = "other", "other", True
+        await until(s, "d0", up=False)
+        assert (await s.post(prompt="x", max_tokens=1)).decode_worker == "d1"
+
+
+async def test_a_worker_that_lists_no_model() -> None:
+    guard = ModelGuard(None)
+    with pytest.raises(ConfigError, match="worker d0 lists no model"):
+        guard.check(Worker("d0", "http://d0:1"), [])
+    guard.check(Worker("d1", "http://d1:1"), [{"id": "m"}])
+    with pytest.raises(ConfigError, match="d2 serves 'other' but d1 serves 'm'"):
+        guard.check(Worker("d2", "http://d2:1"), [{"id": "other"}])
+
+
+async def test_a_prefill_worker_without_transfer_parameters_is_told_of_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.no_kv_params = True
+        await start(prefill, decode, domain_profile())
+    assert "p0 gives no transfer parameters, so decode workers will prefill again" in caplog.text

@@ -15,6 +15,7 @@ from eldr.pool import Worker
 from eldr.proxy.drift import engine_load
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.models import ModelGuard, served_models
+from eldr.proxy.probe import CountsProbe
 from eldr.proxy.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -23,13 +24,21 @@ FAILURES_TO_LEAVE = 2
 
 
 class HealthChecker:
-    """Checks all workers of some fleets. A worker is unknown, and out, until its first check."""
+    """Checks all workers of some fleets. A worker is unknown, and out, until its first check.
+
+    probe: what prefill workers must pass as well, if anything.
+    """
 
     def __init__(
-        self, fleets: Sequence[Fleet], upstream: Upstream, guard: ModelGuard, config: Config
+        self,
+        fleets: Sequence[Fleet],
+        upstream: Upstream,
+        guard: ModelGuard,
+        config: Config,
+        probe: CountsProbe | None = None,
     ) -> None:
         self.fleets = fleets
-        self._upstream, self._guard = upstream, guard
+        self._upstream, self._guard, self._probe = upstream, guard, probe
         self._interval_s, self._timeout_s = config.health_interval_s, config.health_timeout_s
         self._failures: dict[str, int] = {}
         self._level = logging.DEBUG  # at the start, whoever waits for workers reports
@@ -56,9 +65,10 @@ class HealthChecker:
         await asyncio.gather(*(self.check(fleet, worker) for fleet, worker in self._workers()))
 
     def forget(self, worker_id: str) -> None:
-        """Drop what is known against a worker: it passed a check, or was removed."""
-        self._failures.pop(worker_id, None)
-        self.problems.pop(worker_id, None)
+        """Drop all that is known of a worker that was removed."""
+        self._passed(worker_id)
+        if self._probe is not None:
+            self._probe.forget(worker_id)
 
     async def check(self, fleet: Fleet, worker: Worker) -> None:
         """Check one worker now, and let it in or out. One that has left meanwhile is ignored."""
@@ -66,11 +76,13 @@ class HealthChecker:
             status, _ = await self._upstream.get(worker, "/health", self._timeout_s)
             if status >= 500:
                 raise UpstreamError(f"worker {worker.id} ({worker.url}) answers /health with {status}")
+            if fleet.has(worker) and (not fleet.is_up(worker.id) or worker.id in self._failures):
+                await self._check_fit(fleet, worker)  # it may have restarted, with another model
             if fleet.has(worker) and not fleet.is_up(worker.id):
-                await self._admit(fleet, worker)
+                await self._let_in(fleet, worker)
             if fleet.has(worker):
                 fleet.reached(worker.id)
-                self.forget(worker.id)
+                self._passed(worker.id)
         except (UpstreamError, ConfigError, ProfileError) as error:
             if fleet.has(worker):
                 self._note_failure(fleet, worker, error)
@@ -86,11 +98,19 @@ class HealthChecker:
         finally:
             running.discard(worker)
 
-    async def _admit(self, fleet: Fleet, worker: Worker) -> None:
-        """Let a worker in that has come up, if it serves the right model."""
+    def _passed(self, worker_id: str) -> None:
+        self._failures.pop(worker_id, None)
+        self.problems.pop(worker_id, None)
+
+    async def _check_fit(self, fleet: Fleet, worker: Worker) -> None:
+        """Raise ConfigError or ProfileError for a worker that serves the wrong model."""
         cards = await served_models(self._upstream, worker, self._timeout_s)
         if cards is not None:
             self._guard.check(worker, cards)
+        if self._probe is not None and fleet.role == "prefill":
+            await self._probe.check(worker)
+
+    async def _let_in(self, fleet: Fleet, worker: Worker) -> None:
         load = await engine_load(self._upstream, worker, self._timeout_s)
         if not fleet.has(worker):
             return

@@ -60,9 +60,14 @@ class ModelGuard:
         self._first = ""
 
     def check(self, worker: Worker, cards: list[dict[str, Any]]) -> None:
-        """Raise ConfigError or ProfileError, naming both models, for a worker that does not belong here."""
+        """Raise ConfigError or ProfileError, naming both models, for a worker that does not belong here.
+
+        One that lists no model belongs nowhere, and decides nothing for the others.
+        """
         ids = {str(card["id"]) for card in cards if card.get("id")}
         names = ids | {str(card["root"]) for card in cards if card.get("root")}
+        if not ids:
+            raise ConfigError(f"worker {worker.id} lists no model; look at {worker.url}{PATH}")
         if self._ids is None:
             self._ids, self._first = ids, worker.id
         if not ids & self._ids:

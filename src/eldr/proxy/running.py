@@ -30,10 +30,11 @@ from eldr.proxy.gate import Gate
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
+from eldr.proxy.probe import CountsProbe
 from eldr.proxy.processes import Share
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
-from eldr.proxy.startup import check_counts_come, check_named_workers, wait_for_workers
+from eldr.proxy.startup import check_named_workers, wait_for_workers
 from eldr.proxy.trace import Tracing, open_tracing
 from eldr.proxy.upstream import Upstream
 
@@ -63,15 +64,14 @@ async def running_app(
         behind.push_async_callback(upstream.close)
         router = _router(behind, config, (prefill, decode), upstream, signer, metrics, clock, share)
         guard = ModelGuard(profile.info.model if profile else None)
-        checker = HealthChecker((prefill, decode), upstream, guard, config)
+        probe = None if profile is None else CountsProbe(upstream, signer)
+        checker = HealthChecker((prefill, decode), upstream, guard, config, probe)
         membership = behind.enter_context(closing(Membership(checker, config.admin.drain_s)))
         reconciler = Reconciler(membership, metrics)
         found_by = [*_file_source(config, reload, reconciler), *sources(config)]
         await behind.enter_async_context(following(reconciler, found_by))
         try:
             await wait_for_workers(checker, config.wait_s)
-            if profile is not None:
-                await check_counts_come(prefill, upstream, signer)
         except EldrError as error:
             if share is None or not share.restarted:
                 raise
