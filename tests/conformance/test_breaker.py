@@ -43,6 +43,24 @@ async def test_5xx_in_a_row_take_a_worker_out_and_the_rest_serve(status: int) ->
         assert await s.metric("eldr_worker_up", worker="p0") == 0
 
 
+async def test_a_prefill_worker_that_dies_with_many_kv_caches_takes_no_decode_worker_out() -> None:
+    async with stack(prefill=1, **LONG) as s:
+        s.prefill[0].faults.restarts = 8
+        s.prefill[0].faults.delay_s = s.decode[0].faults.delay_s = s.decode[1].faults.delay_s = 0.05
+        replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(8)))
+        assert {reply.status for reply in replies} == {200}
+        assert await s.metric("eldr_retries_total", kind="decode_kv_lost") == 8
+        assert [await state(s, worker) for worker in ("d0", "d1")] == [0, 0]
+
+
+async def test_a_decode_worker_that_fails_every_transfer_is_left_out_after_a_while() -> None:
+    async with stack(breaker={"open_s": 0.02, "longest_open_s": 0.02}) as s:
+        s.decode[0].faults.status = (500, b"{}", "application/json")
+        async with asyncio.timeout(10):
+            while await state(s) == 0:
+                assert await ask(s, 1) == [200]  # tried again on d1
+
+
 async def test_a_worker_that_dies_mid_stream_again_and_again_is_left_out() -> None:
     async with stack(**LONG) as s:
         s.decode[0].faults.die_after_chunks = 2

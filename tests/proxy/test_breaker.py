@@ -45,6 +45,31 @@ def test_failures_in_a_row_open_it_and_a_whole_answer_between_them_does_not(benc
     assert not bench.breaker.allows()
 
 
+def doubt(bench: Bench, count: int = 1) -> None:
+    for _ in range(count):
+        generation = bench.breaker.begin()
+        bench.breaker.doubted(generation)
+        bench.breaker.end(generation)
+
+
+def test_transfers_that_fail_together_count_once_since_a_prefill_worker_may_have_died(bench: Bench) -> None:
+    for _ in range(2):
+        doubt(bench, 100)
+        bench.after(1.0)
+    assert bench.breaker.state == "closed"
+    bench.breaker.answered(bench.breaker.begin())
+    doubt(bench, 100)
+    assert bench.breaker.state == "closed"
+
+
+def test_transfers_that_fail_for_seconds_without_a_good_answer_open_it(bench: Bench) -> None:
+    for _ in range(3):
+        assert bench.breaker.state == "closed"
+        doubt(bench, 2)
+        bench.after(1.0)
+    assert bench.breaker.generation == 1
+
+
 def test_a_beginning_answer_is_not_yet_a_whole_one(bench: Bench) -> None:
     for _ in range(3):  # a worker that dies in the middle of every stream
         generation = bench.breaker.begin()

@@ -8,12 +8,15 @@ from eldr.types import Decision, PoolView
 
 
 class Attempt:
-    """One request on one worker, and what it says of the worker."""
+    """One request on one worker, and what it says of the worker.
+
+    pulls_kv: the worker was to pull a KV cache, which may be gone without its fault.
+    """
 
     def __init__(self, worker: Worker, decision: Decision, view: PoolView, breaker: Breaker) -> None:
         self.worker, self.decision, self.view = worker, decision, view
         self._breaker, self._generation = breaker, breaker.begin()
-        self.broke_midway = False
+        self.broke_midway = self.pulls_kv = False
 
     def answered(self, status: int) -> None:
         """Note the status of the worker's answer."""
@@ -32,7 +35,9 @@ class Attempt:
 
     def ended(self, error: BaseException | None) -> None:
         """Judge by how the request ended. Statuses 4xx and 503 say nothing, nor does a client's leaving."""
-        if isinstance(error, UpstreamError) or (isinstance(error, RefusalError) and is_fault(error.status)):
+        if isinstance(error, RefusalError) and error.status == 500 and self.pulls_kv:
+            self._breaker.doubted(self._generation)
+        elif isinstance(error, UpstreamError) or (isinstance(error, RefusalError) and is_fault(error.status)):
             self._breaker.failed(self._generation)
         elif error is None and not self.broke_midway:
             self._breaker.succeeded(self._generation)

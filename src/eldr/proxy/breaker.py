@@ -33,7 +33,8 @@ class Breaker:
     def __init__(self, config: BreakerConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
         self.generation = 0
-        self._failures = 0
+        self._failures = self._doubts = 0
+        self._doubted_s = 0.0
         self._openings = 0
         self._open = False
         self._unreachable = False
@@ -71,7 +72,10 @@ class Breaker:
 
     def answered(self, generation: int) -> None:
         """The worker began to answer well: a half-open breaker closes, on probation."""
-        if self._open and generation == self.generation:
+        if generation != self.generation:
+            return
+        self._doubts = 0
+        if self._open:
             self._close()
 
     def reached(self) -> None:
@@ -95,6 +99,19 @@ class Breaker:
         if self._open or self._failures >= self._config.failures:
             self._open_up(unreachable=False)
 
+    def doubted(self, generation: int) -> None:
+        """A request failed by this worker's fault or by that of another, whose KV cache it was to pull.
+
+        When a prefill worker dies, hundreds of transfers may fail at once on each decode worker. So what
+        comes within `open_s` counts once, and a good answer ends the row: as many as `failures` open it.
+        """
+        now_s = self._clock.now_s()
+        if generation != self.generation or (self._doubts and now_s - self._doubted_s < self._config.open_s):
+            return
+        self._doubts, self._doubted_s = self._doubts + 1, now_s
+        if self._doubts >= self._config.failures:
+            self._open_up(unreachable=False)
+
     def trip(self) -> None:
         """Open now: the worker refuses connections or fails its checks. An open breaker stays as it is."""
         self._open_up(unreachable=True)
@@ -113,5 +130,5 @@ class Breaker:
         self._open_s = min(config.open_s * doubled, config.longest_open_s)
         self._openings += 1
         self._open, self._unreachable, self._until_s = True, unreachable, now_s + self._open_s
-        self._failures = self._trials = 0
+        self._failures = self._doubts = self._trials = 0
         self.generation += 1

@@ -188,7 +188,7 @@ class Router:
         body = handoff.decode_body(call.body, prefilled.kv_params, call.dialect)
         while True:
             with self.decode.take(request, call.expected_tokens(), refused, broken) as choice:
-                worker = choice.worker
+                worker, choice.pulls_kv = choice.worker, prefilled.kv_params is not None
                 call.decided(choice.decision, reason, self.metrics)
                 if self._decisions is not None:
                     call.note_decision(request, choice.view)
