@@ -1,12 +1,19 @@
 """Discrete-event simulator of PD-disaggregated serving, driven by the live policies, pool and profile.
 
     kinds = kinds_of(calibration_set, profile)             # P requests: label, signature, expert choices
-    requests = Requests(arrival_s, prompt_tokens, output_tokens, kind, prefix, prefix_tokens, kinds)
+    kinds = kinds_of_traces(traces, profile, exact=False)  # the same from eldr.traces
+    kind = mixed_kinds(kinds, n, rng, shares={"en": 0.5, "zh": 0.3, "ru": 0.2})
+    requests = make_requests(kinds, poisson_arrivals(n, rate, rng), kind, prompt_tokens, output_tokens)
+    cost = named_cost("h200-qwen3-30b-a3b")                # cost_names() tells all
     result = simulate(requests, ClusterSpec(prefill=8, decode=16), "locality_band", profile, cost, seed=0)
     result.summary                                         # TTFT, TPOT, active experts, batch, throughput
     result.records.tpot_s; result.records.decode_worker    # columns, one row a request
     list(result.records)                                   # eldr.metrics.records.RequestRecord
     result.steps.active / result.steps.steps               # active experts a step of each decode worker
+
+Bursts: `gamma_arrivals`, `modulated_arrivals`. Lengths: `lognormal_lengths`, or your data's by `kind`. Prefix
+caching: `ClusterSpec(prefix_blocks=...)` and `shared_prefixes`. Workers that fail and join: `ClusterSpec(
+changes=(Change(60.0, 3, "fail"), ...))`. A backlog instead of arrivals: `simulate(..., in_flight=n)`.
 
 Small runs: `gather([SimRequest(...), ...], num_experts)` makes the columns. Expert choices:
 `Rates(p [P, L, E])` or `Recorded([ids [tokens, L, k], ...], num_experts)`. Costs:
@@ -16,10 +23,20 @@ What is modelled, and how well it holds: docs/simulator.md.
 
 from eldr.sim.cluster import Change, ClusterSpec
 from eldr.sim.cost import StepCost, load_cost
+from eldr.sim.costs import cost_names, named_cost
 from eldr.sim.experts import Rates, Recorded
 from eldr.sim.records import Records, SimResult, SimSummary, WorkerSteps
-from eldr.sim.requests import Kinds, Requests, SimRequest, gather, kinds_of
+from eldr.sim.requests import Kinds, Requests, SimRequest, gather, kinds_of, kinds_of_traces
 from eldr.sim.simulation import simulate
+from eldr.sim.workload import (
+    gamma_arrivals,
+    lognormal_lengths,
+    make_requests,
+    mixed_kinds,
+    modulated_arrivals,
+    poisson_arrivals,
+    shared_prefixes,
+)
 
 __all__ = [
     "Change",
@@ -34,8 +51,18 @@ __all__ = [
     "SimSummary",
     "StepCost",
     "WorkerSteps",
+    "cost_names",
+    "gamma_arrivals",
     "gather",
     "kinds_of",
+    "kinds_of_traces",
     "load_cost",
+    "lognormal_lengths",
+    "make_requests",
+    "mixed_kinds",
+    "modulated_arrivals",
+    "named_cost",
+    "poisson_arrivals",
+    "shared_prefixes",
     "simulate",
 ]

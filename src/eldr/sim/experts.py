@@ -81,6 +81,7 @@ class ExpectedBatch:
     def __init__(self, idle: npt.NDArray[np.float32], ranks: int) -> None:
         self._idle, self._ranks = idle, ranks
         self._sum: Floats = np.zeros(idle.shape[1:])
+        self._chance = np.zeros(idle.shape[1:], np.float32)  # exp is five times as fast as in float64
         self._size = 0
         self._active: float | None = None
 
@@ -106,9 +107,13 @@ class ExpectedBatch:
         """Nothing changes: the choices of a token do not depend on the tokens before."""
 
     def _count(self) -> float:
-        layers, experts = self._sum.shape
-        idle = np.exp(self._sum).reshape(layers, self._ranks, -1).sum(axis=2)
-        return float(experts / self._ranks - idle.min(axis=1).mean())
+        np.copyto(self._chance, self._sum, casting="same_kind")
+        idle = np.exp(self._chance, out=self._chance)
+        layers, experts = idle.shape
+        if self._ranks == 1:
+            return float(experts - idle.sum() / layers)
+        by_rank = idle.reshape(layers, self._ranks, -1).sum(axis=2)
+        return float(experts / self._ranks - by_rank.min(axis=1).mean())
 
 
 class Recorded:

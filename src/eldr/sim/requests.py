@@ -11,7 +11,8 @@ from eldr.errors import ConfigError
 from eldr.profile.active import activation_rates
 from eldr.profile.artifact import Profile
 from eldr.profile.dataset import CalibrationSet
-from eldr.sim.experts import ExpertUse, Ids, Rates, Recorded
+from eldr.sim.experts import ExpertUse, Rates, Recorded
+from eldr.traces import ExpertTraces
 from eldr.types import Matrix, Vector
 
 Column = npt.NDArray[np.int64]
@@ -126,15 +127,23 @@ def gather(requests: Sequence[SimRequest], num_experts: int) -> Requests:
     )
 
 
-def kinds_of(calibration: CalibrationSet, profile: Profile | None, ids: Sequence[Ids] | None = None) -> Kinds:
-    """Kinds from recorded requests: signatures as `profile` makes them, expert choices by decode rates.
-
-    ids: the decode ids of the same requests, for exact unions instead. Every request must have decoded.
-    """
-    signatures = None
-    if profile is not None:
-        signatures = profile.signature_transform().transform_many(calibration.prefill_counts)
-    if ids is not None:
-        return Kinds(calibration.label, Recorded(ids, calibration.experts), signatures)
+def kinds_of(calibration: CalibrationSet, profile: Profile | None) -> Kinds:
+    """Kinds from recorded requests: signatures as `profile` makes them, expert choices by decode rates."""
     rates = activation_rates(calibration.decode_counts, calibration.top_k)
-    return Kinds(calibration.label, Rates(np.minimum(rates, 1)), signatures)
+    return Kinds(
+        calibration.label, Rates(np.minimum(rates, 1)), _signatures(calibration.prefill_counts, profile)
+    )
+
+
+def kinds_of_traces(traces: ExpertTraces, profile: Profile | None, *, exact: bool = False) -> Kinds:
+    """Kinds from a source of expert choices. exact: by each token's ids, which it must have, not by rates."""
+    signatures = _signatures(traces.prefill, profile)
+    if not exact:
+        return Kinds(traces.label, Rates(traces.decode_rates()), signatures)
+    if traces.ids is None:
+        raise ConfigError(f"the traces of {traces.model} have no ids of each token; use their rates")
+    return Kinds(traces.label, Recorded(list(traces.ids), traces.num_experts), signatures)
+
+
+def _signatures(counts: npt.NDArray[Any], profile: Profile | None) -> Matrix | None:
+    return None if profile is None else profile.signature_transform().transform_many(counts)
