@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,11 +14,11 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from eldr.bench import chaos, chaos_engine
+from eldr.bench import chaos, chaos_engine, chaos_lag
 from eldr.bench.chaos import PROBES, main, violations
 from eldr.bench.chaos_clients import Clients, judge
 from eldr.bench.chaos_engine import word
-from eldr.bench.chaos_lag import LoopLag
+from eldr.bench.chaos_lag import Overload
 from eldr.proxy.app import Handler
 from support.stack import served as served_at
 
@@ -85,7 +87,7 @@ def test_three_seconds_of_chaos(tmp_path: Path) -> None:
     assert report["left_in_ledger"] == 0
     assert report["ends"]["whole"] > 0
     assert report["events"]
-    assert report["loop_lag"]["worst_s"] > 0
+    assert report["overload"]["worst_lag_s"] > 0
     assert f"{report['requests']} requests in 0.05 minutes" in output
 
 
@@ -103,12 +105,12 @@ def test_a_router_that_leaks_and_mixes_is_found_out(tmp_path: Path, monkeypatch:
     assert "requests: wrong text" in output
 
 
-async def ended(answer: Handler, served: bool = True, lag: LoopLag | None = None) -> str:
+async def ended(answer: Handler, served: bool = True, overload: Overload | None = None) -> str:
     """How a request to a server that answers so ends, after 0.1 s at most."""
     app = web.Application()
     app.router.add_post("/v1/completions", answer)
     async with served_at(app) as url, aiohttp.ClientSession() as http:
-        return await Clients(url, Random(0), lag or LoopLag(), lambda: served, hang_s=0.1).ask(http)
+        return await Clients(url, Random(0), overload or Overload(0), lambda: served, hang_s=0.1).ask(http)
 
 
 async def refusing(_: web.Request) -> web.Response:
@@ -120,10 +122,15 @@ async def test_a_503_is_needless_while_engines_of_both_roles_are_well() -> None:
     assert await ended(refusing, served=False) == "503"
 
 
-async def test_an_overloaded_machine_excuses_a_503() -> None:
-    lag = LoopLag()
-    lag.note(asyncio.get_running_loop().time(), 1.0)
-    assert await ended(refusing, lag=lag) == "503, overloaded machine"
+@pytest.mark.parametrize("note", [lambda on, s: on.lagged(s, 0.3), lambda on, s: on.waited(s, 0.3, 1.0)])
+async def test_an_overloaded_machine_excuses_a_503(note: Callable[[Overload, float], None]) -> None:
+    overload, now_s = Overload(0), asyncio.get_running_loop().time()
+    note(overload, now_s - 20)
+    overload.lagged(now_s, 0.1)
+    overload.waited(now_s, 0.1, 1.0)
+    assert await ended(refusing, overload=overload) == "needless 503"
+    note(overload, now_s)
+    assert await ended(refusing, overload=overload) == "503, overloaded machine"
 
 
 async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_does_not_count() -> None:
@@ -131,25 +138,30 @@ async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_do
         await asyncio.sleep(60)
         return web.Response()
 
-    lag = LoopLag()
+    overload = Overload(0)
 
     async def slowly(_: web.Request) -> web.Response:
-        lag.note(asyncio.get_running_loop().time(), 10.0)
+        overload.lagged(asyncio.get_running_loop().time(), 10.0)
         await asyncio.sleep(0.2)
         return web.Response(status=502)
 
     assert await ended(never) == "hung"
-    assert await ended(slowly, lag=lag) == "502"
+    assert await ended(slowly, overload=overload) == "502"
 
 
-async def test_lag_is_what_the_loop_lost() -> None:
-    lag = LoopLag()
-    measuring = asyncio.create_task(lag.run())
+async def test_overload_is_what_the_loop_lost_and_what_a_process_waited_for_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chaos_lag, "DELAY_STEP_S", 0.0)
+    overload = Overload(os.getpid())
+    watching = asyncio.create_task(overload.run())
     await asyncio.sleep(0.01)
     time.sleep(0.15)  # noqa: ASYNC251
     await asyncio.sleep(0.1)
-    measuring.cancel()
-    assert 0.09 < lag.recent_s() == lag.worst_s <= lag.lost_s
+    watching.cancel()
+    assert 0.09 < overload.worst_s <= overload.lost_s < overload.watched_s
+    assert 0 <= overload.waited_s < overload.watched_s
+    assert chaos_lag.cpu_wait_s(os.getpid()) > 0
 
 
 async def test_a_killed_engine_drops_its_streams_at_once() -> None:

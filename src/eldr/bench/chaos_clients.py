@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from eldr.bench.chaos_engine import word
-from eldr.bench.chaos_lag import LoopLag
+from eldr.bench.chaos_lag import Overload
 
 HANG_S = 60.0
 """No request takes longer unless it hangs: the slowest engine needs 20 s for the longest text, and may be
 the second one that is tried. Time that the clients' own event loop lost does not count."""
-
-OVERLOAD_S = 0.25
-"""A loop that lagged this long lately may have made healthy engines miss their checks (of 1 s)."""
 
 HUNG, WRONG, CUT_OFF, NEEDLESS = "hung", "wrong text", "cut off", "needless 503"
 VIOLATIONS = (HUNG, WRONG, CUT_OFF, NEEDLESS)
@@ -25,7 +22,7 @@ VIOLATIONS = (HUNG, WRONG, CUT_OFF, NEEDLESS)
 is available, said the router, while an engine of each role had long been well."""
 
 OVERLOADED = "503, overloaded machine"
-"""A needless 503 while the loop of engines and clients lagged."""
+"""A needless 503 where the machine was overloaded lately."""
 
 
 @dataclass
@@ -39,7 +36,7 @@ class Clients:
 
     url: str
     rng: random.Random
-    lag: LoopLag
+    overload: Overload
     served: Callable[[], bool]
     hang_s: float = HANG_S
     ends: Counter[str] = field(default_factory=Counter)
@@ -69,7 +66,7 @@ class Clients:
         loop = asyncio.get_running_loop()
         before_s = loop.time()
         try:
-            async with self.lag.limit(self.hang_s if patient else self.rng.uniform(0, 3)):
+            async with self.overload.limit(self.hang_s if patient else self.rng.uniform(0, 3)):
                 return await self._read(http, prompt, count)
         except TimeoutError:
             return HUNG if patient else "left"
@@ -87,7 +84,7 @@ class Clients:
         except aiohttp.ClientError:
             return CUT_OFF
         if answer.status == 503 and served_before and self.served():
-            return OVERLOADED if self.lag.recent_s() > OVERLOAD_S else NEEDLESS
+            return OVERLOADED if self.overload.lately() else NEEDLESS
         return judge(data, prompt, count) if answer.status == 200 else str(answer.status)
 
 

@@ -1,54 +1,72 @@
-"""How far an event loop lags behind the clock, so that an overloaded machine is not taken for a fault.
+"""How far an overloaded machine holds up engines, clients and router, so that it is not taken for a fault.
 
-Engines and clients of `make chaos` share one loop. While that gets no CPU, engines answer late, checks of
-healthy engines time out, and answers take longer; none of that is the router's doing.
+Engines and clients of `make chaos` share one event loop. While that lags, engines answer late, checks of
+healthy engines time out, and answers take longer. So they do while the router waits for a CPU, which the kernel
+tells; a router that keeps itself busy, or waits for something else, gets no excuse.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-STEP_S = 0.05
+STEP_S, DELAY_STEP_S = 0.05, 1.0
+"""How often the loop and the waits for a CPU are looked at."""
+
 WINDOW_S = 15.0
-"""How far back `recent_s` looks: as long as a router's verdict on an engine may last."""
+"""How far back `overloaded` looks: as long as a router's verdict on an engine may last."""
+
+WORST_LAG_S, WORST_WAIT = 0.25, 0.2
+"""A lag of the loop, or a share of a second in which a process waited for a CPU, that may make a healthy
+engine miss its checks (of 1 s, which take several turns of both loops)."""
 
 
-class LoopLag:
-    """Measures the running loop while `run` runs. lost_s, worst_s: lag in all, and the longest one."""
+class Overload:
+    """Watches the running loop, and the process of `pid`, while `run` runs.
 
-    def __init__(self) -> None:
-        self.lost_s, self.worst_s, self.watched_s = 0.0, 0.0, 0.0
-        self._recent: deque[tuple[float, float]] = deque()
+    lost_s, worst_s: lag of the loop in all, and the longest one. waited_s: for a CPU, of the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.lost_s = self.worst_s = self.watched_s = self.waited_s = 0.0
+        self._pid = pid
+        self._last_bad_s = -WINDOW_S
         self._limits: set[asyncio.Timeout] = set()
 
     async def run(self) -> None:
-        """Measure until cancelled."""
+        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
-        before_s = loop.time()
+        began_s = before_s = looked_s = loop.time()
+        waited_s = cpu_wait_s(self._pid)
         while True:
             await asyncio.sleep(STEP_S)
             now_s = loop.time()
-            self.note(now_s, max(0.0, now_s - before_s - STEP_S))
-            self.watched_s += now_s - before_s
-            before_s = now_s
+            self.lagged(now_s, max(0.0, now_s - before_s - STEP_S))
+            before_s, self.watched_s = now_s, now_s - began_s
+            if now_s - looked_s >= DELAY_STEP_S:
+                in_all_s = cpu_wait_s(self._pid)
+                self.waited(now_s, in_all_s - waited_s, now_s - looked_s)
+                looked_s, waited_s = now_s, in_all_s
 
-    def note(self, now_s: float, lag_s: float) -> None:
-        """Note a lag; whoever waits with a limit is given that much longer."""
+    def lagged(self, now_s: float, lag_s: float) -> None:
+        """Note a lag of the loop; whoever waits with a limit is given that much longer."""
         self.lost_s += lag_s
         self.worst_s = max(self.worst_s, lag_s)
-        self._recent.append((now_s, lag_s))
-        while self._recent[0][0] < now_s - WINDOW_S:
-            self._recent.popleft()
+        self._last_bad_s = now_s if lag_s > WORST_LAG_S else self._last_bad_s
         for limit in self._limits:
             when_s = limit.when()
             if when_s is not None:
                 limit.reschedule(when_s + lag_s)
 
-    def recent_s(self) -> float:
-        """The longest lag of the last WINDOW_S."""
-        return max((lag_s for _, lag_s in self._recent), default=0.0)
+    def waited(self, now_s: float, waited_s: float, of_s: float) -> None:
+        """Note how long the process waited for a CPU."""
+        self.waited_s += waited_s
+        self._last_bad_s = now_s if waited_s > WORST_WAIT * of_s else self._last_bad_s
+
+    def lately(self) -> bool:
+        """Was the machine overloaded within WINDOW_S?"""
+        return asyncio.get_running_loop().time() - self._last_bad_s < WINDOW_S
 
     @asynccontextmanager
     async def limit(self, seconds: float) -> AsyncIterator[None]:
@@ -61,6 +79,18 @@ class LoopLag:
                 self._limits.discard(limit)
 
     def report(self) -> dict[str, Any]:
-        """The worst lag, and the share of the time that was lost."""
-        share = self.lost_s / self.watched_s if self.watched_s else 0.0
-        return {"worst_s": round(self.worst_s, 3), "share_of_time_lost": round(share, 4)}
+        """The loop's worst lag, and the shares of the time that the loop lost and the router waited."""
+        watched_s = self.watched_s or 1.0
+        return {
+            "worst_lag_s": round(self.worst_s, 3),
+            "lost_by_clients": round(self.lost_s / watched_s, 4),
+            "router_waited_for_cpu": round(self.waited_s / watched_s, 4),
+        }
+
+
+def cpu_wait_s(pid: int) -> float:
+    """How long the main thread of a process has been ready to run without a CPU; 0 once it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
