@@ -21,10 +21,14 @@ Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """An engine: its name in metrics and decisions, and the base URL of its HTTP side."""
+    """An engine: its name in metrics and decisions, and the base URL of its HTTP side.
+
+    tls_name: the name that its certificate must have; None for the URL's host.
+    """
 
     id: str
     url: str
+    tls_name: str | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.running import running_app
+from eldr.proxy.tls import server_tls
+from eldr.settings_front import SecurityConfig
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, served
@@ -112,6 +115,29 @@ async def test_a_name_in_dns_brings_its_workers(four: list[MockEngine]) -> None:
     names = {"prefill": [f"http://localhost:{four[0].port}"], "decode": [f"http://localhost:{four[1].port}"]}
     async with routed({"dns": {**names, "interval_s": 0.05}}) as router:
         assert await router.ask() == f"127.0.0.1-{four[1].port}"
+
+
+async def test_workers_behind_a_name_in_dns_speak_tls_with_that_names_certificate(tmp_path: Path) -> None:
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("cert", "key")}
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", files["key"], "-out", files["cert"]]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=30)  # noqa: ASYNC221
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("openssl, which makes the certificate, does not run here")
+    tls = server_tls(SecurityConfig(tls_cert=files["cert"], tls_key=files["key"]))
+    async with engines(2, {}, tls=tls) as (prefill, decode):
+        names = {
+            "prefill": [f"https://localhost:{prefill.port}"],
+            "decode": [f"https://localhost:{decode.port}"],
+        }
+        settings = {"dns": names, "security": {"worker_ca": files["cert"]}}
+        async with routed(settings) as router:
+            assert await router.ask() == f"127.0.0.1-{decode.port}"
+        addresses = {"prefill": [prefill.url], "decode": [decode.url], **settings, "dns": {}}
+        with pytest.raises(NoWorkerError, match="certificate"):  # which is not that of the address
+            async with routed(addresses, wait_s=0.1):
+                pass
 
 
 async def test_without_any_worker_in_dns_the_start_fails_with_one_line() -> None:

@@ -112,6 +112,17 @@ async def test_a_name_is_one_worker_for_each_address_resolved_again_and_again() 
     assert not answers
 
 
+async def test_workers_behind_an_https_name_must_show_its_certificate() -> None:
+    async def resolve(host: str, _: int) -> list[str]:
+        assert host == "engines.svc"
+        return ["10.0.0.1"]
+
+    (worker,) = await anext(DnsSource("decode", "https://engines.svc:8443", 0.01, resolve).sets())
+    assert (worker.url, worker.name, worker.tls_name) == (
+        *("https://10.0.0.1:8443", "10.0.0.1-8443", "engines.svc"),
+    )
+
+
 async def test_real_names_are_resolved() -> None:
     assert "127.0.0.1" in await addresses("localhost", 80)
     with pytest.raises(DiscoveryError, match=r"name\.invalid cannot be resolved"):

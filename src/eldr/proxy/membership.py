@@ -60,15 +60,15 @@ class Membership:
         """The workers of a role, those that drain too."""
         return self._fleets[role].pool.workers
 
-    async def add(self, role: str, url: str, name: str | None = None) -> Worker:
+    async def add(self, role: str, url: str, name: str | None = None, tls_name: str | None = None) -> Worker:
         """Add a worker, check it at once, and let it in if it is fit. One that drains at this URL stays.
 
-        Raises ConfigError for an unknown role, a bad or taken name or URL.
+        tls_name: see eldr.pool.Worker. Raises ConfigError for an unknown role, a bad or taken name or URL.
         """
         fleet = self._fleets.get(role)
         if fleet is None:
             raise ConfigError(f"role {role!r} is none of {', '.join(self._fleets)}")
-        worker = self._kept(fleet, url) or self._new(fleet, url, name)
+        worker = self._kept(fleet, url) or self._new(fleet, url, name, tls_name)
         await self._checker.check(fleet, worker)
         return worker
 
@@ -119,7 +119,7 @@ class Membership:
                 return worker
         return None
 
-    def _new(self, fleet: Fleet, url: str, name: str | None) -> Worker:
+    def _new(self, fleet: Fleet, url: str, name: str | None, tls_name: str | None) -> Worker:
         taken = {worker.name for worker in self.snapshot()}
         if name is None:
             letter = ROLES[fleet.role]
@@ -131,7 +131,7 @@ class Membership:
         except msgspec.ValidationError as error:
             raise ConfigError(f"worker {name!r}: {error}") from None
         check_url(config)
-        worker = Worker(config.name, config.url)
+        worker = Worker(config.name, config.url, tls_name)
         fleet.add(worker)
         return worker
 

@@ -92,7 +92,11 @@ class Upstream:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self._idle_timeout_s), parts.hostname or "", port, ssl=tls
+                    lambda: Connection(self._idle_timeout_s),
+                    parts.hostname or "",
+                    port,
+                    ssl=tls,
+                    server_hostname=worker.tls_name if tls else None,
                 )
         except OSError as error:  # TimeoutError and ssl's errors are some
             raise RefusedError(

@@ -21,13 +21,13 @@ async def addresses(host: str, port: int) -> list[str]:
 
 
 class DnsSource:
-    """Workers of one role behind one name. url: http://NAME:PORT."""
+    """Workers of one role behind one name. url: http://NAME:PORT, or https://, then certificates of NAME."""
 
     def __init__(self, role: str, url: str, interval_s: float, resolve: Resolve = addresses) -> None:
         self.name = f"dns:{role}:{url}"
         self._role, self._interval_s, self._resolve = role, interval_s, resolve
         parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._scheme, self._host, self._port = parts.scheme, parts.hostname or "", parts.port or 80
 
     async def sets(self) -> AsyncIterator[tuple[Wanted, ...]]:
         """One worker an address, now and whenever the addresses change."""
@@ -42,4 +42,5 @@ class DnsSource:
     def _worker(self, address: str) -> Wanted:
         host = f"[{address}]" if ":" in address else address
         name = re.sub(r"[^\w.-]", "-", f"{address}-{self._port}")
-        return Wanted(self._role, f"http://{host}:{self._port}", name)
+        tls_name = self._host if self._scheme == "https" else None
+        return Wanted(self._role, f"{self._scheme}://{host}:{self._port}", name, tls_name)

@@ -72,7 +72,8 @@ class Reconciler:
             return
         taken = one.name in {seen.name for seen in there}
         try:
-            await self._membership.add(one.role, one.url, None if taken else one.name)
+            name = None if taken else one.name
+            await self._membership.add(one.role, one.url, name, one.tls_name)
         except ConfigError as error:
             self._failed(source, str(error))
 

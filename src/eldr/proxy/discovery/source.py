@@ -13,11 +13,15 @@ class DiscoveryError(EldrError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A worker that should be there. Its role and URL say who it is; the name is a wish."""
+    """A worker that should be there. Its role and URL say who it is; the name is a wish.
+
+    tls_name: that its certificate must have, where that is not the URL's host.
+    """
 
     role: str
     url: str
     name: str | None = None
+    tls_name: str | None = None
 
 
 class Source(Protocol):
