@@ -3,8 +3,6 @@
 An unknown key or a value of the wrong kind raises ConfigError naming both. Flags win over the file.
 """
 
-import difflib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +13,11 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
+from eldr.settings_errors import explain
 from eldr.settings_fleet import AdminConfig, BreakerConfig, DnsConfig, KubernetesConfig, RetryConfig
 from eldr.settings_front import LimitConfig, SecurityConfig
 from eldr.settings_observe import ObserveConfig
-
-Seconds = Annotated[float, Meta(gt=0)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+from eldr.settings_units import HEADER, NAME, Port, Seconds, SecondsOrNone
 
 ROLES = {"prefill": "p", "decode": "d"}
 """Roles of workers, with the letter that begins their default names (p0, d0, d1, ...)."""
@@ -30,7 +26,7 @@ ROLES = {"prefill": "p", "decode": "d"}
 class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """One engine: its name in logs, metrics and answers, and the root of its URL (no path)."""
 
-    name: Name
+    name: Annotated[str, NAME]
     url: str
 
 
@@ -65,17 +61,17 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     profile: str | None = None
     host: str = "127.0.0.1"
     port: Port = 8000
-    label_header: str = "x-eldr-label"
-    wait_s: Annotated[float, Meta(ge=0)] = 10.0
-    drain_notice_s: Annotated[float, Meta(ge=0)] = 0.0
-    drain_s: Annotated[float, Meta(ge=0)] = 30.0
+    label_header: Annotated[str, HEADER] = "x-eldr-label"
+    wait_s: SecondsOrNone = 10.0
+    drain_notice_s: SecondsOrNone = 0.0
+    drain_s: SecondsOrNone = 30.0
     connect_timeout_s: Seconds = 5.0
     idle_timeout_s: Seconds = 300.0
     health_interval_s: Seconds = 2.0
     health_timeout_s: Seconds = 5.0
     body_limit_bytes: Annotated[int, Meta(gt=0)] = 64 * 1024 * 1024
     records: str | None = None
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0)] = 0
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
     breaker: BreakerConfig = BreakerConfig()
     retry: RetryConfig = RetryConfig()
@@ -99,6 +95,8 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
         raw[role] = _workers(role, letter, raw.get(role) or [])
     config = _convert(raw)
     _check_workers(config)
+    if (first_s := config.breaker.open_s) > (longest_s := config.breaker.longest_open_s):
+        raise ConfigError(f"breaker.open_s: {first_s:g} is above breaker.longest_open_s, {longest_s:g}")
     return config
 
 
@@ -133,14 +131,35 @@ def _discovers(raw: dict[str, Any], role: str) -> bool:
 
 def _read_yaml(path: str) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        raw = yaml.load(Path(path).read_text(encoding="utf-8"), _OnceEach)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise ConfigError(f"{path}: line {line} is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} must hold a mapping of settings, not {type(raw).__name__}")
     return {str(key): value for key, value in raw.items()}
+
+
+MERGE = "tag:yaml.org,2002:merge"
+"""Of the key `<<`, which may stand several times."""
+
+
+class _OnceEach(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping: YAML would drop the first one's value in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != MERGE:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
+                )
+            seen |= {key.value} if isinstance(key.value, str) else set()
+        return super().construct_mapping(node, deep)
 
 
 def _workers(role: str, letter: str, entries: object) -> list[dict[str, str]]:
@@ -186,28 +205,4 @@ def _convert(raw: dict[str, Any]) -> Config:
     try:
         return msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), raw)) from None
-
-
-def _explain(message: str, raw: Any) -> str:
-    """msgspec's message names the place; an operator also wants the value, and the key that was meant."""
-    text, _, place = message.partition(" - at `$")
-    keys = re.findall(r"[A-Za-z_]\w*|\[\d+\]", place)
-    unknown = re.search(r"unknown field `(.+)`", text)
-    if unknown:
-        keys.append(unknown[1])
-    value = _value_at(raw, keys)
-    key = ".".join(keys).replace(".[", "[") or "configuration"
-    if not unknown:
-        return f"{key}: {value!r}: {text[:1].lower()}{text[1:]}"
-    close = difflib.get_close_matches(unknown[1], Config.__struct_fields__, n=1)
-    return f"unknown setting {key} = {value!r}" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _value_at(raw: Any, keys: list[str]) -> Any:
-    for key in keys:
-        try:
-            raw = raw[int(key[1:-1])] if key.startswith("[") else raw[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return raw
+        raise ConfigError(explain(str(error), raw, Config)) from None

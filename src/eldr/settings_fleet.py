@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-Seconds = Annotated[float, Meta(gt=0)]
+from eldr.settings_units import NAME_URL, Port, Seconds, SecondsOrNone
 
 
 class BreakerConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,19 +40,19 @@ class AdminConfig(Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: after this long, a draining worker is removed with what it still runs.
     """
 
-    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    port: Port | None = None
     host: str = "127.0.0.1"
     key_file: str | None = None
-    drain_s: Annotated[float, Meta(ge=0)] = 300.0
+    drain_s: SecondsOrNone = 300.0
 
 
-NameUrl = Annotated[str, Meta(pattern=r"^http://[A-Za-z0-9._-]+:\d{1,5}$")]
+NameUrl = Annotated[str, NAME_URL]
 
 
 class DnsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """DNS names behind which workers stand, one an address (eldr.proxy.discovery.dns).
 
-    prefill, decode: http://NAME:PORT each. interval_s: how often they are resolved.
+    prefill, decode: http://NAME:PORT or https://NAME:PORT each. interval_s: how often they are resolved.
     """
 
     prefill: tuple[NameUrl, ...] = ()

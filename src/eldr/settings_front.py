@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-Seconds = Annotated[float, Meta(gt=0)]
+from eldr.settings_units import Seconds
+
 Bytes = Annotated[int, Meta(ge=1024, le=1024 * 1024)]
 
 

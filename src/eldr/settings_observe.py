@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from eldr.settings_units import URL
+
 
 class ObserveConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the router is seen. Metrics are always there.
@@ -18,4 +20,4 @@ class ObserveConfig(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     decision_log: str | None = None
     decision_log_bytes: Annotated[int, Meta(gt=0)] = 64 * 1024 * 1024
     decision_log_files: Annotated[int, Meta(ge=1)] = 4
-    otlp_endpoint: Annotated[str, Meta(pattern=r"^https?://")] | None = None
+    otlp_endpoint: Annotated[str, URL] | None = None

@@ -52,8 +52,28 @@ def test_options_given_alone_are_for_the_policy_of_the_file(tmp_path: Path) -> N
         ({"prt": 1}, r"unknown setting prt = 1; did you mean port\?"),
         ({"policy": {"nam": "jsq"}}, r"unknown setting policy\.nam = 'jsq'"),
         ({"policy": {"name": 3}}, r"policy\.name: 3: expected `str`"),
-        ({"wait_s": -1}, r"wait_s: -1"),
-        ({"idle_timeout_s": 0}, r"idle_timeout_s: 0"),
+        ({"wait_s": -1}, r"wait_s: -1: expected a number of seconds >= 0"),
+        ({"wait_s": "10s"}, r"wait_s: '10s': expected a number of seconds, got `str`"),
+        ({"wait_s": float("nan")}, r"wait_s: nan: expected a number of seconds"),
+        ({"drain_s": float("inf")}, r"drain_s: inf: expected a number of seconds <= 86400"),
+        ({"idle_timeout_s": 0}, r"idle_timeout_s: 0: expected a number of seconds > 0"),
+        ({"idle_timeout_s": 300_000}, r"idle_timeout_s: 300000: expected a number of seconds <= 86400"),
+        ({"body_limit_bytes": "64MiB"}, r"body_limit_bytes: '64MiB': expected a number of bytes, got `str`"),
+        ({"seed": -1}, r"seed: -1: expected `int` >= 0"),
+        ({"processes": 0}, r"processes: 0: expected `int` >= 1"),
+        ({"label_header": "a b"}, r"label_header: 'a b': expected the name of a header"),
+        ({"policy": "jsq"}, r"policy: 'jsq': expected a mapping with name, options, got `str`"),
+        ({"limits": {"in_fligth": 3}}, r"unknown setting limits\.in_fligth = 3; did you mean in_flight\?"),
+        ({"security": {"api_key": "x"}}, r"unknown setting security\.api_key = 'x'; did you mean api_keys\?"),
+        ({"breaker": {"open_s": 60}}, r"breaker\.open_s: 60 is above breaker\.longest_open_s, 30"),
+        ({"dns": {"decode": ["http://x"]}}, r"dns\.decode\[0\]: 'http://x': expected http://NAME:PORT"),
+        (
+            {"observe": {"otlp_endpoint": "localhost:1"}},
+            r"'localhost:1': expected a URL like http://HOST:4318",
+        ),
+        ({"policy": {"[": 1}}, r"unknown setting policy"),
+        ({"a\nb": 1}, r"unknown setting 'a\\nb' = 1"),
+        ({"seed": "x" * 500}, r"seed: 'x{79}\.\.\.: expected `int`, got `str`"),
         ({"decode": []}, r"no decode worker given"),
         ({"prefill": None}, r"no prefill worker given"),
         ({"decode": "http://b:2"}, r"decode: 'http://b:2' is not a list"),
@@ -76,7 +96,15 @@ def test_bad_settings_name_key_and_value(overrides: dict[str, Any], message: str
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [", "is not YAML"), ("[1]", "must hold a mapping of settings, not list"), ("", "must hold")],
+    [
+        ("a: [", "line 1 is not YAML"),
+        ("[1]", "must hold a mapping of settings, not list"),
+        ("", "must hold"),
+        ("port: 1\nport: 2\n", "line 2 is not YAML: 'port' is given twice"),
+        ("policy: {name: jsq,\n name: p2c}\n", "line 2 is not YAML: 'name' is given twice"),
+        ("port: !!python/object:x.y {}", "line 1 is not YAML: could not determine a constructor"),
+        ("port: \x00", "is not YAML"),
+    ],
 )
 def test_bad_files_are_config_errors_of_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "eldr.yaml"

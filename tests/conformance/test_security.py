@@ -207,6 +207,9 @@ def test_keys_come_from_the_environment_where_no_file_is_named(
     assert worker_authorization(SecurityConfig()) == "Bearer w"
     monkeypatch.delenv("ELDR_WORKER_KEY")
     assert worker_authorization(SecurityConfig()) is None
+    monkeypatch.setenv("ELDR_API_KEYS", " ,")
+    with pytest.raises(ConfigError, match="ELDR_API_KEYS is set but holds no key"):
+        client_keys(SecurityConfig())
 
 
 @pytest.mark.parametrize(
@@ -242,6 +245,39 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         pytest.skip("openssl, which makes the certificate, does not run here")
     return files
+
+
+CA = """
+[ca]
+default_ca = it
+[it]
+database = index
+new_certs_dir = .
+rand_serial = yes
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "reason"),
+    [("2020", "2021", "certificate has expired"), ("2090", "2091", "certificate is not yet valid")],
+)
+def test_a_certificate_out_of_its_time_is_named(
+    first: str, last: str, reason: str, certificate: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "ca.conf").write_text(CA)
+    (tmp_path / "index").touch()
+    ask = ["openssl", "req", "-new", "-key", certificate["key"], "-subj", "/CN=test", "-out", "request"]
+    sign = ["openssl", "ca", "-batch", "-selfsign", "-config", "ca.conf", "-keyfile", certificate["key"]]
+    dates = ["-startdate", f"{first}0101000000Z", "-enddate", f"{last}0101000000Z"]
+    for command in (ask, [*sign, *dates, "-in", "request", "-out", "cert.pem", "-notext"]):
+        subprocess.run(command, check=True, capture_output=True, timeout=30, cwd=tmp_path)
+    cert = str(tmp_path / "cert.pem")
+    with pytest.raises(ConfigError, match=f"tls_cert: '{cert}': {reason}; renew it"):
+        server_tls(SecurityConfig(tls_cert=cert, tls_key=certificate["key"]))
 
 
 def test_certificates_that_do_not_do_are_named(certificate: dict[str, str], tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def _keys(setting: str, path: str | None, variable: str) -> tuple[str, ...]:
     """Keys from a file, or else from the environment. No message tells what they hold."""
     if path is None:
         text = os.environ.get(variable, "").replace(",", "\n")
+        if variable in os.environ and not text.strip():  # to go on would let everybody in
+            raise ConfigError(f"{variable} is set but holds no key; give it one, or unset it")
     else:
         try:
             text = Path(path).read_text(encoding="utf-8")

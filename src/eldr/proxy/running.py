@@ -34,7 +34,7 @@ from eldr.proxy.probe import CountsProbe
 from eldr.proxy.processes import Share
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
-from eldr.proxy.startup import check_named_workers, wait_for_workers
+from eldr.proxy.startup import check_files, check_named_workers, wait_for_workers
 from eldr.proxy.trace import Tracing, open_tracing
 from eldr.proxy.upstream import Upstream
 
@@ -55,6 +55,7 @@ async def running_app(
     reload: how to read the workers again, if they come from a file.
     Raises EldrError, see eldr.proxy.startup.
     """
+    check_files(config)
     check_named_workers(policies[1], config)
     clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
     prefill, decode = _fleets(config, profile, policies, metrics, clock, share)

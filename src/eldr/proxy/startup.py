@@ -2,18 +2,36 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 from eldr.config import Config
 from eldr.errors import ConfigError, NoWorkerError, ProfileError
 from eldr.policy import Policy
 from eldr.policy.base import NamesWorkers
+from eldr.proxy.admin import admin_key
 from eldr.proxy.discovery.all import discovered_roles
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.health import HealthChecker
+from eldr.proxy.keys import client_keys, worker_authorization
+from eldr.proxy.tls import server_tls, worker_tls
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
+
+
+def check_files(config: Config) -> None:
+    """Raise ConfigError for keys, certificates or a kubeconfig that do not do, before anybody waits."""
+    client_keys(config.security)
+    worker_authorization(config.security)
+    server_tls(config.security)
+    if config.security.worker_ca is not None:
+        worker_tls(config.security)
+    if config.admin.port is not None:
+        admin_key(config.admin)
+    kubeconfig = config.kubernetes.kubeconfig
+    if kubeconfig is not None and not Path(kubeconfig).is_file():
+        raise ConfigError(f"kubernetes.kubeconfig: there is no file {kubeconfig!r}")
 
 
 def check_named_workers(policy: Policy, config: Config) -> None:

@@ -20,7 +20,25 @@ def server_tls(security: SecurityConfig) -> ssl.SSLContext | None:
             f"security: {security.tls_cert!r} and {security.tls_key!r} are no certificate and its key: "
             f"{error.strerror or error}"
         ) from None
+    _check_dates(context, security.tls_cert)
     return context
+
+
+def _check_dates(server: ssl.SSLContext, path: str) -> None:
+    """Raise ConfigError for a certificate that no client takes today, as a handshake in memory tells."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whoever signed it, it vouches for itself here
+    client.load_verify_locations(path)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)
+    for end in (*ends, ends[0]):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(f"security.tls_cert: {path!r}: {error.verify_message}; renew it") from None
 
 
 def worker_tls(security: SecurityConfig) -> ssl.SSLContext:
