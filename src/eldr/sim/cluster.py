@@ -15,7 +15,7 @@ from eldr.sim.events import ARRIVAL, CHANGE, TRANSFER_END, EventLoop
 from eldr.sim.prefill import PrefillWorker, PrefixCache
 from eldr.sim.products import RememberedProducts
 from eldr.sim.records import BROKEN, REFUSED, Records, SimResult, WorkerSteps
-from eldr.sim.requests import Requests
+from eldr.sim.requests import Requests, Rows
 from eldr.types import Matrix, PoolView, RoutingRequest
 
 ATTEMPTS = 2
@@ -71,7 +71,7 @@ class Cluster:
     ) -> None:
         self.loop, self.requests, self._policy, self._cost = EventLoop(), requests, policy, cost
         self.records = Records(requests, policy.name)
-        self._ids = [str(i) for i in range(len(requests.kinds))]
+        self._rows = Rows(requests)
         self._signatures = _rows(requests.kinds.signatures, len(requests.kinds))
         self._labels = [str(label) or None for label in requests.kinds.labels]
         self._prefill_policy = create_policy("jsq", rng=np.random.default_rng(0))
@@ -132,12 +132,10 @@ class Cluster:
         except NoWorkerError:
             self._ended(request, REFUSED)
             return
-        tokens = int(self.requests.prompt_tokens[request] + self.requests.output_tokens[request])
-        self._reservations[request] = self._decode_pool.reserve(decision.worker_id, tokens)
+        prompt, output = self._rows.prompt[request], self._rows.output[request]
+        self._reservations[request] = self._decode_pool.reserve(decision.worker_id, prompt + output)
         self.records.decided(request, self.loop.now_s, decision)
-        transfer_s = (
-            self._cost.transfer_s(int(self.requests.prompt_tokens[request])) if self._prefill else 0.0
-        )
+        transfer_s = self._cost.transfer_s(prompt) if self._prefill else 0.0
         worker = decision.worker
         arrival = (request, worker, self._generation[worker])
         self.loop.at(self.loop.now_s + transfer_s, TRANSFER_END, self._transferred, *arrival)
@@ -169,9 +167,14 @@ class Cluster:
         return self._products.attach(self._decode_pool.view())
 
     def _routing_request(self, request: int) -> RoutingRequest:
-        kind = int(self.requests.kind[request])
-        prompt, output = int(self.requests.prompt_tokens[request]), int(self.requests.output_tokens[request])
-        return RoutingRequest(str(request), self._signatures[kind], self._labels[kind], prompt, output)
+        kind, rows = self._rows.kind[request], self._rows
+        return RoutingRequest(
+            str(request),
+            self._signatures[kind],
+            self._labels[kind],
+            rows.prompt[request],
+            rows.output[request],
+        )
 
     def _plan_changes(self, spec: ClusterSpec) -> None:
         seen: set[int] = set()
@@ -208,7 +211,13 @@ class Cluster:
         cache = PrefixCache(spec.prefix_blocks, spec.block_tokens)
         batch = spec.prefill_batch_tokens
         return PrefillWorker(
-            self.loop, self._cost, self.records, cache, batch_tokens=batch, finished=self._prefilled
+            self.loop,
+            self._cost,
+            self.records,
+            self._rows,
+            cache,
+            batch_tokens=batch,
+            finished=self._prefilled,
         )
 
     def _decode_worker(self, spec: ClusterSpec) -> DecodeWorker:
@@ -217,6 +226,7 @@ class Cluster:
             self._cost,
             self.requests.kinds.experts.open(self._cost.ranks),
             self.records,
+            self._rows,
             max_batch=spec.max_batch,
             kv_tokens=spec.kv_tokens,
             finished=self._finished,

@@ -12,6 +12,7 @@ from eldr.sim.cost import StepCost
 from eldr.sim.events import BATCH_BEGIN, BATCH_END, EventLoop
 from eldr.sim.experts import Batch
 from eldr.sim.records import Records
+from eldr.sim.requests import Rows
 from eldr.sim.segment import Segment, plan
 
 
@@ -29,12 +30,14 @@ class DecodeWorker:
         cost: StepCost,
         experts: Batch,
         records: Records,
+        rows: Rows,
         *,
         max_batch: int,
         kv_tokens: int | None,
         finished: Callable[[int], None],
     ) -> None:
-        self._loop, self._cost, self._experts, self._records = loop, cost, experts, records
+        self._loop, self._cost, self._experts = loop, cost, experts
+        self._records, self._rows = records, rows
         self._max_batch, self._kv_tokens, self._finished = max_batch, kv_tokens, finished
         self._waiting: deque[int] = deque()
         self._running: list[tuple[int, int]] = []
@@ -60,7 +63,7 @@ class DecodeWorker:
         if self._segment is not None:
             self._count(max(0, self._segment.step_at(now_s) - 1))
         for request in running:
-            self._experts.remove(request, self._kind(request))
+            self._experts.remove(request, self._rows.kind[request])
         self._waiting.clear()
         self._running.clear()
         self._held_tokens = self._context = 0
@@ -115,17 +118,17 @@ class DecodeWorker:
         joined = []
         while self._waiting and self._fits(self._waiting[0]):
             request = self._waiting.popleft()
-            heapq.heappush(self._running, (self.steps + self._output(request), request))
+            heapq.heappush(self._running, (self.steps + self._rows.output[request], request))
             self._held_tokens += self._size(request)
-            self._context += self._prompt(request)
-            self._experts.add(request, self._kind(request))
+            self._context += self._rows.prompt[request]
+            self._experts.add(request, self._rows.kind[request])
             joined.append(request)
         return joined
 
     def _leave(self, request: int) -> None:
         self._held_tokens -= self._size(request)
         self._context -= self._size(request)
-        self._experts.remove(request, self._kind(request))
+        self._experts.remove(request, self._rows.kind[request])
         self._records.finish_s[request] = self._loop.now_s
         self._finished(request)
 
@@ -135,13 +138,4 @@ class DecodeWorker:
         return self._kv_tokens is None or self._held_tokens + self._size(request) <= self._kv_tokens
 
     def _size(self, request: int) -> int:
-        return self._prompt(request) + self._output(request)
-
-    def _prompt(self, request: int) -> int:
-        return int(self._records.requests.prompt_tokens[request])
-
-    def _output(self, request: int) -> int:
-        return int(self._records.requests.output_tokens[request])
-
-    def _kind(self, request: int) -> int:
-        return int(self._records.requests.kind[request])
+        return self._rows.prompt[request] + self._rows.output[request]

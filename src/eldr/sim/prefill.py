@@ -6,6 +6,7 @@ from collections.abc import Callable
 from eldr.sim.cost import StepCost
 from eldr.sim.events import PREFILL_END, EventLoop
 from eldr.sim.records import Records
+from eldr.sim.requests import Rows
 
 
 class PrefixCache:
@@ -62,12 +63,13 @@ class PrefillWorker:
         loop: EventLoop,
         cost: StepCost,
         records: Records,
+        rows: Rows,
         cache: PrefixCache,
         *,
         batch_tokens: int,
         finished: Callable[[int], None],
     ) -> None:
-        self._loop, self._cost, self._records, self._cache = loop, cost, records, cache
+        self._loop, self._cost, self._records, self._rows, self._cache = loop, cost, records, rows, cache
         self._batch_tokens, self._finished = batch_tokens, finished
         self._waiting: deque[int] = deque()
         self._running: list[int] = []
@@ -106,17 +108,14 @@ class PrefillWorker:
         if step != self._step:
             return  # the worker failed meanwhile
         done, self._running = self._running, []
-        requests = self._records.requests
+        rows = self._rows
         for i in done:
-            prefix, shared = int(requests.prefix[i]), int(requests.prefix_tokens[i])
-            self._cache.keep(i, prefix, shared, int(requests.prompt_tokens[i]))
+            self._cache.keep(i, rows.prefix[i], rows.prefix_tokens[i], rows.prompt[i])
         self._begin()
         for request in done:
             self._finished(request)
 
     def _tokens(self, request: int) -> tuple[int, int]:
         """Of a prompt: all, and those in the cache."""
-        requests = self._records.requests
-        prompt = int(requests.prompt_tokens[request])
-        prefix, shared = int(requests.prefix[request]), int(requests.prefix_tokens[request])
-        return prompt, self._cache.hit_tokens(prefix, shared, prompt)
+        rows, prompt = self._rows, self._rows.prompt[request]
+        return prompt, self._cache.hit_tokens(rows.prefix[request], rows.prefix_tokens[request], prompt)

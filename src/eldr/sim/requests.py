@@ -84,6 +84,17 @@ class Requests:
         return len(self.arrival_s)
 
 
+class Rows:
+    """Columns as lists of numbers, of which one is read ten times as fast as of an array."""
+
+    def __init__(self, requests: Requests) -> None:
+        self.prompt: list[int] = requests.prompt_tokens.tolist()
+        self.output: list[int] = requests.output_tokens.tolist()
+        self.kind: list[int] = requests.kind.tolist()
+        self.prefix: list[int] = requests.prefix.tolist()
+        self.prefix_tokens: list[int] = requests.prefix_tokens.tolist()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SimRequest:
     """One request by itself, for small runs and tests.

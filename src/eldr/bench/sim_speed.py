@@ -1,0 +1,124 @@
+"""How fast the simulator is: `make bench-sim`.
+
+Made-up requests in the shape of Qwen3-30B-A3B (48 layers, 128 experts, top-8) and signatures of full length;
+the time depends on the shape and hardly on the values. Both targets are printed with what was reached.
+"""
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import click
+import msgspec
+import numpy as np
+
+from eldr.bench.machine import describe_machine
+from eldr.files import replacing
+from eldr.program import run
+from eldr.sim import (
+    ClusterSpec,
+    Kinds,
+    Rates,
+    Requests,
+    lognormal_lengths,
+    make_requests,
+    mixed_kinds,
+    named_cost,
+    poisson_arrivals,
+    simulate,
+)
+
+KINDS, DOMAINS = 400, 4
+RATE = 10.0
+"""Requests a second and decode worker: batches of about 25."""
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. cpu_s: of this one process on one core; wall_s: with what else ran on the machine.
+
+    peak_gib: largest memory of the process so far. target_s: what cpu_s is to stay below.
+    """
+
+    policy: str
+    decode_workers: int
+    requests: int
+    cpu_s: float
+    wall_s: float
+    peak_gib: float
+    target_s: float
+    target_gib: float
+    mean_batch: float
+    active_experts: float
+
+
+def made_up_kinds(rng: np.random.Generator) -> Kinds:
+    """Requests of four domains with experts of their own."""
+    layers, experts, top_k = 48, 128, 8
+    domain = rng.gamma(0.3, size=(DOMAINS, layers, experts))
+    label = np.arange(KINDS) % DOMAINS
+    weight = domain[label] * rng.gamma(3.0, size=(KINDS, layers, experts))
+    rates = np.minimum(1, weight / weight.sum(axis=2, keepdims=True) * top_k).astype(np.float32)
+    signatures = rates.reshape(KINDS, -1)
+    signatures /= np.linalg.norm(signatures, axis=1, keepdims=True)
+    return Kinds(np.array([f"domain{k}" for k in label]), Rates(rates), signatures)
+
+
+def made_up_requests(kinds: Kinds, count: int, workers: int, rng: np.random.Generator) -> Requests:
+    """Poisson arrivals; lengths with medians of 600 and 200 tokens."""
+    arrivals = poisson_arrivals(count, RATE * workers, rng)
+    prompt, output = lognormal_lengths(count, 600, 0.8, rng), lognormal_lengths(count, 200, 0.6, rng)
+    return make_requests(kinds, arrivals, mixed_kinds(kinds, count, rng), prompt, output)
+
+
+def measure(policy: str, workers: int, count: int, target_s: float, seed: int = 0) -> Speed:
+    """Make requests and simulate them; making them does not count."""
+    rng = np.random.default_rng(seed)
+    kinds = made_up_kinds(rng)
+    requests = made_up_requests(kinds, count, workers, rng)
+    assert kinds.signatures is not None
+    centroids = kinds.signatures[rng.integers(0, KINDS, workers)]
+    spec = ClusterSpec(prefill=workers // 2, decode=workers)
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    result = simulate(requests, spec, policy, centroids, named_cost("h200-qwen3-30b-a3b"), seed)
+    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    summary = result.summary
+    return Speed(
+        policy=policy,
+        decode_workers=workers,
+        requests=count,
+        cpu_s=cpu_s,
+        wall_s=wall_s,
+        peak_gib=peak / 2**30,
+        target_s=target_s,
+        target_gib=4.0,
+        mean_batch=summary.mean_batch or 0.0,
+        active_experts=summary.active_experts or 0.0,
+    )
+
+
+@click.command()
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="For sim_speed.json."
+)
+@click.option("--quick", is_flag=True, help="Leave out the run with a million requests.")
+def main(out: Path, quick: bool) -> None:
+    """Measure the simulator's speed."""
+    rows = []
+    sizes = [(16, 10_000, 5.0), (1024, 1_000_000, 600.0)][: 1 if quick else 2]
+    for workers, count, target_s in sizes:
+        for policy in ("jsq", "locality_band"):
+            rows.append(row := measure(policy, workers, count, target_s))
+            print(
+                f"{policy}: {workers} decode workers, {count} requests: {row.cpu_s:.1f} s of one core "
+                f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB (target 4)",
+                flush=True,
+            )
+    report = {"machine": describe_machine(), "rows": msgspec.to_builtins(rows)}
+    with replacing(out / "sim_speed.json") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+
+
+if __name__ == "__main__":
+    run(main)
