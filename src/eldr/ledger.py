@@ -39,13 +39,14 @@ class Ledger:
 
     def __init__(self, rows: int = 1, row: int = 0, memory: mmap.mmap | None = None, lock: int = -1) -> None:
         self._memory, self._lock, self._row = memory, lock, row
+        self._patience_s = PATIENCE_S
         buffer, start = memory if memory is not None else bytearray(_bytes(rows)), 0
         self._columns = []
-        for kind in ("i8", "f8", "i1", "i1"):
+        for kind in ("i8", "f8", "f8", "i1", "i1"):
             column = np.frombuffer(buffer, kind, rows * CAPACITY, start).reshape(rows, CAPACITY)
             self._columns.append(column)
             start += column.nbytes
-        self._requests, self._tokens, self._verdict, self._known = self._columns
+        self._requests, self._tokens, self._shut_until_s, self._verdict, self._known = self._columns
         self._keys = np.frombuffer(buffer, "S16", CAPACITY, start)
 
     @classmethod
@@ -113,12 +114,25 @@ class Ledger:
         up = (said[self._row] == _UP) & (said.max(axis=0, initial=0) < _DOWN)
         return up
 
+    def shut(self, slot: int, until_s: float) -> None:
+        """Say until when (on the monotonic clock) a worker gets no requests, since they failed; 0: it does."""
+        self._shut_until_s[self._row, slot] = until_s
+
+    def shut_elsewhere(self, slots: Slots) -> npt.NDArray[np.float64] | None:
+        """Until when other processes say so, 0 where none does; None where there is no other process."""
+        if len(self._shut_until_s) == 1:
+            return None
+        said = self._shut_until_s.take(slots, axis=1)
+        said[self._row] = 0.0
+        latest: npt.NDArray[np.float64] = said.max(axis=0, initial=0.0)
+        return latest
+
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep other processes from choosing, at most as long as they have patience.
 
         The kernel frees the lock of a process that dies. One that was stopped while it held it delays the
-        others, and does not stop them: for a moment they choose by counts that may be old.
+        others once, and does not stop them: until it goes on they choose by counts that may be old.
         """
         if self._lock < 0:
             yield
@@ -131,20 +145,22 @@ class Ledger:
                 fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
     def _acquire(self) -> bool:
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + self._patience_s
         while True:
             try:
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._patience_s = PATIENCE_S
                 return True
             except BlockingIOError:
                 if time.monotonic() >= until_s:
+                    self._patience_s = 0.0  # a wait for every choice would stop this process, too
                     return False
                 time.sleep(20e-6)
 
 
 def _bytes(rows: int) -> int:
-    """Size of requests, tokens, verdicts and known workers of each process, and the workers' keys."""
-    return CAPACITY * (rows * (8 + 8 + 1 + 1) + 16)
+    """Size of requests, tokens, times, verdicts and known workers of each process, and the workers' keys."""
+    return CAPACITY * (rows * (8 + 8 + 8 + 1 + 1) + 16)
 
 
 def _sums(column: npt.NDArray[Any], slots: Slots) -> npt.NDArray[Any]:

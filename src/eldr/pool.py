@@ -135,6 +135,17 @@ class WorkerPool:
         """
         self._ledger.judge(self._seat(worker_id).slot, available)
 
+    def shut(self, worker_id: str, until_s: float) -> None:
+        """Tell the other processes until when this one sends a worker nothing, since its requests failed."""
+        self._ledger.shut(self._seat(worker_id).slot, until_s)
+
+    def shut_elsewhere(self) -> dict[str, float]:
+        """Until when other processes send some workers nothing: now or before, too."""
+        until_s = self._ledger.shut_elsewhere(self._slots)
+        if until_s is None or not until_s.any():
+            return {}
+        return {self._ids[index]: float(until_s[index]) for index in np.flatnonzero(until_s)}
+
     def exclusive(self) -> AbstractContextManager[None]:
         """A block, as short as can be, in which no other process chooses and reserves."""
         return self._ledger.exclusive()

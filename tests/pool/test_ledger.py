@@ -126,6 +126,11 @@ def test_a_stopped_holder_delays_the_others_and_does_not_stop_them() -> None:
         until(lambda: pool.in_flight("d0") == 1)
         with pool.exclusive():
             pool.reserve("d1")
+        began = time.monotonic()
+        for _ in range(10):  # these wait no more
+            with pool.exclusive():
+                pass
+        assert time.monotonic() - began < module.PATIENCE_S
     assert pool.view().in_flight.tolist() == [1, 1]
 
 
@@ -143,6 +148,18 @@ def test_workers_in_another_order_and_unknown_to_others_are_counted_right() -> N
     mine.remove("new")
     mine.add(Worker("new", "http://h:4"))  # another engine of that name, in the place that became free
     assert mine.in_flight("new") == 0
+
+
+def test_what_one_shuts_the_others_know() -> None:
+    shared = Ledger.shared(2)
+    mine, other = WorkerPool(WORKERS, shared), WorkerPool(WORKERS, shared.of_process(1))
+    other.shut("d1", 12.5)
+    assert (mine.shut_elsewhere(), other.shut_elsewhere()) == ({"d1": 12.5}, {})
+    shared.clear(1)
+    assert mine.shut_elsewhere() == {}
+    alone = WorkerPool(WORKERS)
+    alone.shut("d1", 12.5)
+    assert alone.shut_elsewhere() == {}
 
 
 def test_one_that_was_not_checked_yet_is_out_here_and_no_verdict_for_others() -> None:

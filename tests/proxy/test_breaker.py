@@ -70,6 +70,24 @@ def test_transfers_that_fail_for_seconds_without_a_good_answer_open_it(bench: Be
     assert bench.breaker.generation == 1
 
 
+def test_it_opens_with_that_of_another_process_and_closes_by_a_trial_of_its_own(bench: Bench) -> None:
+    bench.after(10.0)
+    assert not bench.breaker.follow(9.0)
+    assert bench.breaker.follow(12.0)
+    assert (bench.breaker.state, bench.breaker.shut_until_s) == ("open", 12.0)
+    assert not bench.breaker.follow(12.0)
+    bench.after(2.0)
+    bench.breaker.reached()  # it was requests that failed
+    assert bench.breaker.state == "half_open"
+    bench.request(True)
+    assert (bench.breaker.state, bench.breaker.shut_until_s) == ("closed", 0.0)
+
+
+def test_one_that_checks_opened_is_no_news_to_other_processes_which_check_themselves(bench: Bench) -> None:
+    bench.breaker.trip()
+    assert bench.breaker.shut_until_s == 0.0
+
+
 def test_a_beginning_answer_is_not_yet_a_whole_one(bench: Bench) -> None:
     for _ in range(3):  # a worker that dies in the middle of every stream
         generation = bench.breaker.begin()

@@ -6,6 +6,7 @@ import pytest
 from eldr.clock import VirtualClock
 from eldr.config import WorkerConfig
 from eldr.errors import NoWorkerError
+from eldr.ledger import Ledger
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import create_policy
 from eldr.proxy.fleet import Fleet
@@ -16,10 +17,10 @@ REQUEST = RoutingRequest(request_id="r")
 CONFIG = BreakerConfig(failures=1, open_s=4.0, longest_open_s=30.0)
 
 
-def fleet_of(*names: str, clock: VirtualClock) -> Fleet:
+def fleet_of(*names: str, clock: VirtualClock, ledger: Ledger | None = None) -> Fleet:
     workers = [WorkerConfig(name, f"http://{name}:1") for name in names]
     policy = create_policy("jsq", rng=np.random.default_rng(0))
-    return Fleet("decode", workers, policy, RouterMetrics(), clock, CONFIG, check_interval_s=2.0)
+    return Fleet("decode", workers, policy, RouterMetrics(), clock, CONFIG, ledger, check_interval_s=2.0)
 
 
 def retry_after_s(fleet: Fleet) -> float | None:
@@ -80,3 +81,18 @@ def test_a_worker_that_drains_is_nobody_to_wait_for() -> None:
         attempt.failed()
     fleet.set_draining("d1", True)
     assert retry_after_s(fleet) == 4.0
+
+
+def test_a_worker_whose_requests_fail_in_one_process_is_out_in_all() -> None:
+    clock, shared = VirtualClock(), Ledger.shared(2)
+    first, second = (fleet_of("d0", clock=clock, ledger=shared.of_process(row)) for row in (0, 1))
+    with first.take(REQUEST, 0.0) as attempt:
+        attempt.failed()
+    assert not second.has_worker()
+    assert second.breaker_state("d0") == "open"
+    clock.advance_to(4.0)
+    assert (first.breaker_state("d0"), second.breaker_state("d0")) == ("half_open", "half_open")
+    with second.take(REQUEST, 0.0) as trial:
+        assert not second.has_worker()
+        trial.answered(200)
+        assert second.has_worker()

@@ -112,6 +112,19 @@ class Breaker:
         if self._doubts >= self._config.failures:
             self._open_up(unreachable=False)
 
+    @property
+    def shut_until_s(self) -> float:
+        """For other processes: until when no request is sent because some failed; 0 unless that is so."""
+        return self._until_s if self.state == "open" and not self._unreachable else 0.0
+
+    def follow(self, until_s: float) -> bool:
+        """Open until then, as another process's breaker of this worker is; was it news?"""
+        now_s = self._clock.now_s()
+        if until_s <= max(now_s, self._until_s):
+            return False
+        self._opened(until_s - now_s, unreachable=False)
+        return True
+
     def trip(self) -> None:
         """Open now: the worker refuses connections or fails its checks. An open breaker stays as it is."""
         self._open_up(unreachable=True)
@@ -127,8 +140,11 @@ class Breaker:
         if now_s - self._until_s > config.calm_s:
             self._openings = 0
         doubled = 2.0 ** min(self._openings, MOST_DOUBLINGS)
-        self._open_s = min(config.open_s * doubled, config.longest_open_s)
+        self._opened(min(config.open_s * doubled, config.longest_open_s), unreachable=unreachable)
+
+    def _opened(self, open_s: float, *, unreachable: bool) -> None:
         self._openings += 1
-        self._open, self._unreachable, self._until_s = True, unreachable, now_s + self._open_s
+        self._open, self._unreachable = True, unreachable
+        self._open_s, self._until_s = open_s, self._clock.now_s() + open_s
         self._failures = self._doubts = self._trials = 0
         self.generation += 1

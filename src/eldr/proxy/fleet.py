@@ -103,6 +103,9 @@ class Fleet:
 
     def view(self) -> PoolView:
         """The pool as policies see it: available is who is up and let through by its breaker."""
+        for worker_id, until_s in self.pool.shut_elsewhere().items():
+            if self._members[worker_id].breaker.follow(until_s):
+                self._note(worker_id)
         view = self.drift.corrected(self.pool.view())
         blocked = {worker_id for worker_id, breaker in self._tripped.items() if not breaker.allows()}
         return replace(view, available=_without(view, view.available, blocked)) if blocked else view
@@ -217,6 +220,7 @@ class Fleet:
         if worker_id not in self._members:
             return  # removed while a request ran on it
         breaker = self._members[worker_id].breaker
+        self.pool.shut(worker_id, breaker.shut_until_s)
         if breaker.state != "closed":
             if breaker.remaining_s and worker_id not in self._tripped:
                 text = "%s worker %s failed too often: its breaker is open for %.3g s"
