@@ -4,52 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-import numpy as np
 import pytest
 
-from eldr.bench.engine import LocalEngine
 from eldr.bench.router_overhead import profile_of
-from eldr.config import load_config
-from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.handoff import PREFILL_PARAMS
-from eldr.proxy.running import running_app
 from eldr.wire import decode_counts
 from engine.client import complete, random_prompts
-from support.stack import CHAT, COMPLETIONS, served
+from engine.routed import DECODE, TEXTS, Engines, generated, router, settled
+from support.stack import CHAT, COMPLETIONS
 
 pytestmark = pytest.mark.engine
-
-Engines = dict[str, LocalEngine]
-DECODE = ("decode", "stock")
-TEXTS = [
-    "Question: A farmer has 12 cows and buys 30 more. How many has he?\nAnswer:",
-    "def fibonacci(n):\n    ",
-    "Patient question: I have had a headache for three days.\n",
-    "Section 1-2.3. Definitions. In this chapter, ",
-]
-
-
-@asynccontextmanager
-async def router(
-    pair: Engines, policy: str = "jsq", profile: Profile | None = None
-) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
-    urls = {"prefill": [pair["prefill"].url], "decode": [f"{name}={pair[name].url}" for name in DECODE]}
-    config = load_config(None, {**urls, "health_timeout_s": 30})
-    rng = np.random.default_rng(0)
-    policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
-    async with (
-        running_app(config, profile, policies) as app,
-        served(app, config) as url,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
-    ):
-        yield url, http
 
 
 async def post(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> tuple[int, Any, str | None]:
@@ -188,17 +156,12 @@ async def test_a_profile_sends_each_prompt_to_the_worker_of_its_experts(pair: En
 async def test_a_client_that_leaves_is_cancelled_on_the_engine(pair: Engines) -> None:
     async with router(pair) as (url, http):
         body = {"model": pair["plain"].model_name, "prompt": TEXTS[0], "max_tokens": 800, "ignore_eos": True}
-        generated = await _generated(http, pair)
+        before = await generated(http, pair)
         answer = await http.post(url + COMPLETIONS, json={**body, "stream": True})
         await answer.content.readany()
         answer.close()
         await settled(http, url, pair)
-        assert 0 < await _generated(http, pair) - generated < 800
-
-
-async def _generated(http: aiohttp.ClientSession, pair: Engines) -> float:
-    """Output tokens of all decode workers so far."""
-    return sum([await _total(http, pair[name].url, "vllm:generation_tokens_total") for name in DECODE])
+        assert 0 < await generated(http, pair) - before < 800
 
 
 def profile_for(pair: Engines, prompts: list[list[int]]) -> Profile:
@@ -206,22 +169,3 @@ def profile_for(pair: Engines, prompts: list[list[int]]) -> Profile:
     legs = [complete(pair["prefill"], prompt, 1, kv_transfer_params=PREFILL_PARAMS) for prompt in prompts]
     counts = [decode_counts((leg.params or {})["eldr"]) for leg in legs]
     return profile_of(counts, pair["prefill"].model_name)
-
-
-async def settled(http: aiohttp.ClientSession, url: str, pair: Engines) -> None:
-    """Wait until neither the router nor an engine has a request."""
-    async with asyncio.timeout(20):
-        while await _running(http, url, pair):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-async def _running(http: aiohttp.ClientSession, url: str, pair: Engines) -> float:
-    engines = [pair[name].url for name in ("prefill", *DECODE)]
-    on_engines = [await _total(http, engine, "vllm:num_requests_running") for engine in engines]
-    return sum(on_engines) + await _total(http, url, "eldr_in_flight_requests")
-
-
-async def _total(http: aiohttp.ClientSession, url: str, metric: str) -> float:
-    async with http.get(url + "/metrics") as answer:
-        page = await answer.text()
-    return sum(float(value) for value in re.findall(rf"^{metric}\{{.*\}} (\S+)$", page, re.M))
