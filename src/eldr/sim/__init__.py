@@ -11,9 +11,10 @@
     list(result.records)                                   # eldr.metrics.records.RequestRecord
     result.steps.active / result.steps.steps               # active experts a step of each decode worker
 
-Bursts: `gamma_arrivals`, `modulated_arrivals`. Lengths: `lognormal_lengths`, or your data's by `kind`. Prefix
-caching: `ClusterSpec(prefix_blocks=...)` and `shared_prefixes`. Workers that fail and join: `ClusterSpec(
-changes=(Change(60.0, 3, "fail"), ...))`. A backlog instead of arrivals: `simulate(..., in_flight=n)`.
+Bursts: `gamma_arrivals`, `modulated_arrivals`; a router's own requests again: `replayed_requests`. Lengths:
+`lognormal_lengths`, or your data's by `kind`. Prefix caching: `ClusterSpec(prefix_blocks=n)`,
+`shared_prefixes`. Workers that fail and join: `ClusterSpec(changes=(Change(60.0, 3, "fail"),))`. A backlog
+instead of arrivals: `simulate(..., in_flight=n)`. A router's decision log: eldr.sim.replay.
 
 Small runs: `gather([SimRequest(...), ...], num_experts)` makes the columns. Expert choices:
 `Rates(p [P, L, E])` or `Recorded([ids [tokens, L, k], ...], num_experts)`. Costs:
@@ -35,6 +36,7 @@ from eldr.sim.workload import (
     mixed_kinds,
     modulated_arrivals,
     poisson_arrivals,
+    replayed_requests,
     shared_prefixes,
 )
 
@@ -63,6 +65,7 @@ __all__ = [
     "modulated_arrivals",
     "named_cost",
     "poisson_arrivals",
+    "replayed_requests",
     "shared_prefixes",
     "simulate",
 ]

@@ -1,12 +1,13 @@
 """Makes requests: when they come, of which kind they are, how long they are, what prompts share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eldr.errors import ConfigError
+from eldr.metrics.records import RequestRecord
 from eldr.sim.requests import Column, Kinds, Requests, Times
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -91,6 +92,30 @@ def make_requests(
         prefix=column(-1 if prefix is None else prefix),
         prefix_tokens=column(0 if prefix is None else prefix_tokens),
         kinds=kinds,
+    )
+
+
+def replayed_requests(
+    records: Iterable[RequestRecord], kinds: Kinds, rng: np.random.Generator, speed: float = 1.0
+) -> Requests:
+    """Requests that come as recorded ones did and are as long, each of a kind of its label if there is one.
+
+    speed: 2 lets them come twice as fast. Only answers of known length count; ConfigError without any.
+    """
+    known = [r for r in records if r.outcome == "ok" and r.prompt_tokens and r.output_tokens]
+    if not known or not 0 < speed < float("inf"):
+        raise ConfigError(f"{len(known)} whole answers at {speed} times their speed; give a file of records")
+    known.sort(key=lambda record: record.arrival_s)
+    arrival_s = (np.array([r.arrival_s for r in known]) - known[0].arrival_s) / speed
+    rows = {label: np.flatnonzero(kinds.labels == label) for label in {r.label for r in known}}
+    everyone = np.arange(len(kinds))
+    own = [rows[r.label] if len(rows[r.label]) else everyone for r in known]
+    return make_requests(
+        kinds,
+        arrival_s,
+        np.array([rng.choice(choices) for choices in own]),
+        np.array([r.prompt_tokens for r in known]),
+        np.array([r.output_tokens for r in known]),
     )
 
 
