@@ -6,6 +6,7 @@ neither file says where the prompt ended.
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from eldr.traces.base import DecodeIds, ExpertTraces
 
 GPT_OSS_PREFILL = 64
 """Tokens at the beginning of a GPT-OSS answer that stand for its prompt."""
+
+MGSM = ("bn", "de", "en", "es", "fr", "ja", "sw", "zh")
 
 ESFT_TASKS = ("intent", "law", "summary", "translation")
 
@@ -72,6 +75,33 @@ def deepseek_v2_lite(folder: Path | None = None) -> ExpertTraces:
         "the first half of a text for its prompt",
         num_experts=64,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class QwenCounts:
+    """Qwen3-30B-A3B (48 layers, 128 experts, top-8) as a whole, without single requests.
+
+    Rates float64 [48, 128], the probability that a token activates an expert. languages: prefill of the same
+    mathematics questions in each language (MGSM); decode: answers to instructions and code questions.
+    """
+
+    languages: dict[str, npt.NDArray[np.float64]]
+    decode: npt.NDArray[np.float64]
+
+
+def qwen3_30b(folder: Path | None = None) -> QwenCounts:
+    """Load what is known of Qwen3-30B-A3B."""
+    languages = _read(folder, "qwen3_30b_a3b_mgsm_8lang_counts.npz", MGSM)
+    decode = _read(folder, "qwen3_30b_a3b_decode_heat.npz", ("coactivation_qwen3-30b-a3b",))
+    return QwenCounts(
+        {name: _to_rates(counts) for name, counts in languages.items()}, _to_rates(*decode.values())
+    )
+
+
+def _to_rates(counts: npt.NDArray[Any], top_k: int = 8) -> npt.NDArray[np.float64]:
+    wide = counts.astype(np.float64)
+    rates: npt.NDArray[np.float64] = top_k * wide / wide.sum(axis=1, keepdims=True)
+    return rates
 
 
 def broad_label(dataset: str, category: str) -> str:

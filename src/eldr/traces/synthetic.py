@@ -2,14 +2,15 @@
 
 The router's logits of request r in layer l and phase f (prefill or decode) are
 
-    z = popularity + domain offset + topic offset + request offset + phase offset
+    z = popularity + domain offset + topic offset + request offset + phase offsets
 
 each a Gaussian of its own scale per expert: a logistic-normal model of expert popularity. A token chooses
 the k experts with the largest z + Gumbel noise. Its inclusion probabilities follow without drawing a token:
 Gumbel top-k are the first k of E exponential clocks of rates exp(z), so an expert is chosen with probability
 1 - exp(-t exp(z)), where t is such that the layer sums to k (`inclusion`; exact as E grows).
 
-The request's offset is what prefill tells of decode; the phase's offset is what it does not.
+The domain's, topic's and request's offsets are what prefill tells of decode. The phase offsets are what it
+does not: one of the domain (answers of a domain read unlike its questions) and one of the request.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from eldr.errors import ConfigError
 from eldr.traces.base import ExpertTraces, draw_counts
 
 Floats = npt.NDArray[np.float32]
+Index = npt.NDArray[np.int64]
 
 CHUNK = 512
 """Requests that are made at a time: bounds the memory beside the result."""
@@ -31,16 +33,18 @@ NEWTON_STEPS = 12
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Standard deviations of the parts of a logit (nats). layer_spread: of the log of a layer's factor on all
-    but popularity: layers differ in how much they tell.
+    """Standard deviations of the parts of a logit (nats).
+
+    domain_phase, phase: of the offsets that prefill and decode of a domain, and of a request, have each for
+    itself.
     """
 
     popularity: float
     domain: float
     topic: float
     request: float
+    domain_phase: float
     phase: float
-    layer_spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class SyntheticMoE:
 
     domains: name -> share of the requests. similarity: correlation matrix [D, D] of the domains' offsets,
     rows in the order of `domains`; None for independent ones. topics: equally likely ones within a domain;
-    shared_topics: every domain has the same.
+    shared_topics: every domain has the same. depth: factors on all offsets but popularity, from the first
+    layer to the last and interpolated between: layers differ in how much they tell.
     """
 
     model: str
@@ -61,6 +66,7 @@ class SyntheticMoE:
     similarity: tuple[tuple[float, ...], ...] | None = None
     topics: int = 1
     shared_topics: bool = False
+    depth: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:
@@ -74,29 +80,39 @@ class SyntheticMoE:
 class Population:
     """The parts of a synthetic MoE that its requests share: drawn once from a seed.
 
-    layers: which layers of the model are made (ascending); None for all.
-    base: [L, E]; domain: [D, L, E]; topic: [D, topics, L, E]; factor: [L].
+    layers: which layers of the model are made (ascending); None for all. base: [L, E]; factor: [L];
+    domain: [D, L, E]; topic: [D, topics, L, E]; phases: [2, D, L, E], of prefill and of decode.
     """
 
     def __init__(self, moe: SyntheticMoE, seed: int, layers: npt.NDArray[np.int64] | None = None) -> None:
-        self.moe = moe
+        self.moe, scales = moe, moe.scales
         self.layers = np.arange(moe.num_layers) if layers is None else layers
         rng = np.random.default_rng([seed, 0])
-        scales, shape = moe.scales, (moe.num_layers, moe.num_experts)
-        factor = np.exp(scales.layer_spread * rng.standard_normal(moe.num_layers))
-        base = scales.popularity * rng.standard_normal(shape, np.float32)
-        own = scales.domain * _correlated(moe, rng.standard_normal((len(moe.domains), *shape), np.float32))
-        groups = 1 if moe.shared_topics else len(moe.domains)
-        topic = scales.topic * rng.standard_normal((groups, moe.topics, *shape), np.float32)
-        self.factor = factor[self.layers].astype(np.float32)
-        self.base = base[self.layers]
-        self.domain = own[:, self.layers]
-        self.topic = np.broadcast_to(topic, (len(moe.domains), *topic.shape[1:]))[:, :, self.layers]
 
-    def logits(self, domain: npt.NDArray[np.int64], topic: npt.NDArray[np.int64]) -> Floats:
-        """What requests of these domains and topics [n] have in common with others: [n, L, E]."""
-        offsets: Floats = self.domain[domain] + self.topic[domain, topic]
-        return self.base + self.factor[:, None] * offsets
+        def offsets(*groups: int) -> Floats:
+            drawn = rng.standard_normal((*groups, moe.num_layers, moe.num_experts), np.float32)
+            return drawn[..., self.layers, :]
+
+        count = len(moe.domains)
+        self.base = scales.popularity * offsets()
+        self.domain = scales.domain * _correlated(moe, offsets(count))
+        self.phases = scales.domain_phase * offsets(2, count)
+        self.topic = scales.topic * offsets(1 if moe.shared_topics else count, moe.topics)
+        places = np.linspace(0, 1, moe.num_layers)[self.layers]
+        self.factor = np.interp(places, np.linspace(0, 1, len(moe.depth)), moe.depth).astype(np.float32)
+
+    def logits(self, domain: Index, topic: Index, own: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Logits [n, L, E] in prefill and in decode of requests of these domains and topics [n].
+
+        own: their own offsets in both phases.
+        """
+        topics = self.topic[domain if len(self.topic) > 1 else 0, topic]
+        shared = self.domain[domain] + topics
+        before, after = (
+            self.base + self.factor[:, None] * (shared + phase[domain] + offset)
+            for phase, offset in zip(self.phases, own, strict=True)
+        )
+        return before, after
 
 
 def generate(
@@ -124,10 +140,10 @@ def generate(
     rates = np.empty(shape, np.float16)
     for start in range(0, requests, CHUNK):
         part = slice(start, start + CHUNK)
-        shared = population.logits(domain[part], topic[part])
-        before, after = _own_offsets(population, len(shared), rng)
-        prefill[part] = draw_counts(inclusion(shared + before, moe.top_k), tokens[part], moe.top_k, rng)
-        rates[part] = inclusion(shared + after, moe.top_k)
+        own = _own_offsets(moe.scales, prefill[part].shape, rng)
+        before, after = population.logits(domain[part], topic[part], own)
+        prefill[part] = draw_counts(inclusion(before, moe.top_k), tokens[part], moe.top_k, rng)
+        rates[part] = inclusion(after, moe.top_k)
     return ExpertTraces(
         model=moe.model,
         source=f"a synthetic MoE in the shape of {moe.model} (docs/synthetic.md)",
@@ -163,15 +179,13 @@ def inclusion(logits: npt.NDArray[np.floating[Any]], top_k: int) -> Floats:
     return chosen
 
 
-def _own_offsets(population: Population, requests: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _own_offsets(scales: Scales, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Request and phase offsets [n, L, E] of prefill and of decode: their covariance is request^2, their
     variance request^2 + phase^2. a u + b v and a u - b v need two draws an expert, not three.
     """
-    scales, shape = population.moe.scales, (requests, *population.base.shape)
     common, apart = (rng.standard_normal(shape, np.float32) for _ in range(2))
-    factor = population.factor[:, None]
-    common *= factor * np.float32(np.sqrt(scales.request**2 + scales.phase**2 / 2))
-    apart *= factor * np.float32(np.sqrt(scales.phase**2 / 2))
+    common *= np.float32(np.sqrt(scales.request**2 + scales.phase**2 / 2))
+    apart *= np.float32(np.sqrt(scales.phase**2 / 2))
     return common + apart, common - apart
 
 
