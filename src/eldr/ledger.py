@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ PATIENCE_S = 0.25
 Slots = npt.NDArray[np.intp]
 
 _UNKNOWN, _UP, _DOWN = 0, 1, 2
+_ALONE = nullcontext()
 
 
 class Ledger:
@@ -127,16 +128,16 @@ class Ledger:
         latest: npt.NDArray[np.float64] = said.max(axis=0, initial=0.0)
         return latest
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Keep other processes from choosing, at most as long as they have patience.
 
         The kernel frees the lock of a process that dies. One that was stopped while it held it delays the
         others once, and does not stop them: until it goes on they choose by counts that may be old.
         """
-        if self._lock < 0:
-            yield
-            return
+        return _ALONE if self._lock < 0 else self._locked()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         held = self._acquire()
         try:
             yield

@@ -14,8 +14,8 @@ from multidict import CIMultiDict
 from eldr.config import Config, WorkerConfig
 from eldr.pool import Worker
 from eldr.proxy import upstream as upstream_module
-from eldr.proxy.connection import MAX_HEAD_BYTES, BrokenOffError
 from eldr.proxy.upstream import RefusedError, Upstream
+from eldr.proxy.worker_answer import MAX_HEAD_BYTES, BrokenOffError
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"

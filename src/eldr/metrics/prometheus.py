@@ -1,7 +1,10 @@
 """The router's Prometheus metrics. Names, labels and definitions: docs/metrics.md."""
 
 import os
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections import Counter as Counts
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
@@ -59,6 +62,18 @@ class _Merged(Collector):
                 yield metric
 
 
+class GapHistogram(Histogram):
+    """A histogram of the gaps between points in time."""
+
+    def observe_gaps(self, times_s: Sequence[float]) -> None:
+        """Count the gaps between times that follow each other: for many much cheaper than one by one."""
+        counts = Counts(bisect_left(self._upper_bounds, late - early) for early, late in pairwise(times_s))
+        for bucket, count in counts.items():
+            self._buckets[bucket].inc(count)
+        if counts:
+            self._sum.inc(times_s[-1] - times_s[0])
+
+
 class RouterMetrics:
     """All metrics of one router, in a registry of its own.
 
@@ -102,8 +117,11 @@ class RouterMetrics:
         self._tpot = self._histogram(
             "eldr_request_time_per_output_token_seconds", "TPOT of each request.", ITL_BUCKETS
         )
-        self.itl = self._histogram(
-            "eldr_inter_token_latency_seconds", "Gaps between output events.", ITL_BUCKETS
+        self.itl = GapHistogram(
+            "eldr_inter_token_latency_seconds",
+            "Gaps between output events.",
+            buckets=ITL_BUCKETS,
+            registry=self.registry,
         )
         self._latency = self._histogram(
             "eldr_e2e_request_latency_seconds", "Arrival to last byte.", LATENCY_BUCKETS

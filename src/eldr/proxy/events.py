@@ -31,7 +31,8 @@ class EventReader:
 
     hides_usage: drop the final usage event, which the client did not ask for.
     cached_tokens: of the prefill leg, to be put into the usage; None leaves it.
-    token_events: events that carried output. A chat's first chunk, which only names a role, does not.
+    token_events: events that carried output. A chat's first chunk, which only names a role, does not. Chunks
+    that pass by the reader (eldr.proxy.chunks) are not counted.
     error: the first error event's body.
     done: the stream ended as it should, with [DONE] or the last event of its API.
     """
@@ -45,16 +46,25 @@ class EventReader:
     done: bool = False
     _rest: bytes = field(default=b"", repr=False)
 
+    @property
+    def in_output(self) -> bool:
+        """Output has begun, and no part of an event waits for its rest."""
+        return self.token_events > 0 and not self._rest
+
     def feed(self, data: bytes) -> bytes:
         """Take what arrived; return what the client gets now: whole events, as they came."""
-        if not self._rest and _only_tokens(data) and (self.token_events or _ROLE not in data):
-            self.token_events += data.count(b"\n\ndata:") + 1
-            return data
-        data = self._rest + data
+        if self._rest:
+            data = self._rest + data
+        end = data.rfind(b"\n\n") + 2
+        whole = data[:end]
+        if _only_tokens(whole) and (self.token_events or _ROLE not in whole):
+            self.token_events += whole.count(b"\n\ndata:") + 1
+            self._rest = data[end:]
+            return whole
         passed, start = [], 0
-        for end in _EVENT_END.finditer(data):
-            event = data[start : end.end()]
-            start = end.end()
+        for match in _EVENT_END.finditer(data):
+            event = data[start : match.end()]
+            start = match.end()
             passed.append(self._read(event))
         self._rest = data[start:]
         return b"".join(passed)

@@ -1,12 +1,12 @@
 """The workers of one role as the router uses them: chosen by a policy, counted, out while they are down."""
 
 import logging
-from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 import numpy as np
-import numpy.typing as npt
+from prometheus_client import Counter
 
 from eldr.clock import Clock
 from eldr.config import WorkerConfig
@@ -14,7 +14,7 @@ from eldr.errors import NoWorkerError
 from eldr.ledger import Ledger
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
-from eldr.pool import Worker, WorkerPool
+from eldr.pool import Reservation, Worker, WorkerPool
 from eldr.proxy.attempt import Attempt
 from eldr.proxy.breaker import STATE_VALUES, Breaker, State
 from eldr.proxy.centroids import CentroidSeats
@@ -32,6 +32,7 @@ class _Member:
     """What the router knows of a worker besides its load: its checks (up), and its requests (breaker)."""
 
     breaker: Breaker
+    requests: Counter
     up: bool = True
     draining: bool = False
 
@@ -60,7 +61,7 @@ class Fleet:
         self._seats: CentroidSeats | None = None
         self.drift = LoadDrift(clock)
         for worker in self.pool.workers:
-            self._members[worker.id] = _Member(Breaker(breaker, clock))
+            self._members[worker.id] = self._member(worker.id)
             self._publish(worker.id)
 
     def set_centroids(self, centroids: Matrix, *, one_each: bool = True) -> None:
@@ -75,7 +76,7 @@ class Fleet:
     def add(self, worker: Worker) -> None:
         """Add a worker, out until its first check. Raises ConfigError when its name or URL is there."""
         self.pool.add(worker)
-        self._members[worker.id] = _Member(Breaker(self._breaker_config, self._clock))
+        self._members[worker.id] = self._member(worker.id)
         self.mark(worker.id, up=None)
         if self._seats is not None:
             self._seats.joined(worker.id)
@@ -108,7 +109,7 @@ class Fleet:
                 self._note(worker_id)
         view = self.drift.corrected(self.pool.view())
         blocked = {worker_id for worker_id, breaker in self._tripped.items() if not breaker.allows()}
-        return replace(view, available=_without(view, view.available, blocked)) if blocked else view
+        return _without(view, blocked)
 
     def choose(
         self, request: RoutingRequest, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
@@ -117,12 +118,11 @@ class Fleet:
 
         Also returns the pool as the policy saw it. Raises NoWorkerError when none is available.
         """
-        view = self.view()
-        allowed = _without(view, view.available, refused)
-        if not allowed.any():
+        view = _without(self.view(), refused)
+        if not view.available.any():
             raise self._nobody()
-        preferred = _without(view, allowed, avoided)
-        view = replace(view, available=preferred if preferred.any() else allowed)
+        preferred = _without(view, avoided)
+        view = preferred if preferred.available.any() else view
         return self.policy.select(request, view), view
 
     def require_worker(self) -> None:
@@ -134,10 +134,9 @@ class Fleet:
         """May any worker be chosen now?"""
         return bool(self.view().available.any())
 
-    @contextmanager
     def take(
         self, request: RoutingRequest, tokens: float, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
-    ) -> Iterator[Attempt]:
+    ) -> "_Taken":
         """Choose a worker (see `choose`) and count a request of `tokens` on it until the block ends.
 
         How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
@@ -145,21 +144,16 @@ class Fleet:
         with self.pool.exclusive():
             decision, view = self.choose(request, refused, avoided)
             reservation = self.pool.reserve(decision.worker_id, tokens)
-        with reservation:
-            self._metrics.worker_requests.labels(self.role, decision.worker_id).inc()
-            breaker = self._members[decision.worker_id].breaker
-            attempt = Attempt(reservation.worker, decision, view, breaker)
-            error: BaseException | None = None
-            try:
-                yield attempt
-            except BaseException as caught:
-                error = caught
-                raise
-            finally:
-                attempt.ended(error)
-                if attempt.broke_midway:
-                    self.failed(decision.worker_id, "mid_stream")
-                self._note(decision.worker_id)
+        member = self._members[decision.worker_id]
+        member.requests.inc()
+        return _Taken(self, Attempt(reservation.worker, decision, view, member.breaker), reservation)
+
+    def ended(self, attempt: Attempt, error: BaseException | None) -> None:
+        """Judge a worker by how a request on it ended."""
+        attempt.ended(error)
+        if attempt.broke_midway:
+            self.failed(attempt.worker.id, "mid_stream")
+        self._note(attempt.worker.id)
 
     def is_up(self, worker_id: str) -> bool:
         """Did the worker pass its last checks?"""
@@ -229,6 +223,10 @@ class Fleet:
         elif self._tripped.pop(worker_id, None) is not None:
             log.info("%s worker %s answers again: its breaker is closed", self.role, worker_id)
 
+    def _member(self, worker_id: str) -> _Member:
+        requests = self._metrics.worker_requests.labels(self.role, worker_id)
+        return _Member(Breaker(self._breaker_config, self._clock), requests)
+
     def _publish(self, worker_id: str) -> None:
         """Gauges read the ledger itself, so they cannot differ from what policies see."""
         in_flight = self._metrics.in_flight.labels(self.role, worker_id)
@@ -237,8 +235,30 @@ class Fleet:
         up.set_function(lambda: float(self.may_choose(worker_id)))
         state = self._metrics.breaker_state.labels(self.role, worker_id)
         state.set_function(lambda: STATE_VALUES[self.breaker_state(worker_id)])
-        self._metrics.worker_requests.labels(self.role, worker_id)
 
 
-def _without(view: PoolView, workers: npt.NDArray[np.bool_], left_out: Set[str]) -> npt.NDArray[np.bool_]:
-    return workers & ~np.isin(view.worker_ids, list(left_out)) if left_out else workers
+class _Taken:
+    """A worker that was chosen for the time of a block, with its share of the load."""
+
+    __slots__ = ("_attempt", "_fleet", "_reservation")
+
+    def __init__(self, fleet: Fleet, attempt: Attempt, reservation: Reservation) -> None:
+        self._fleet, self._attempt, self._reservation = fleet, attempt, reservation
+
+    def __enter__(self) -> Attempt:
+        return self._attempt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._fleet.ended(self._attempt, error)
+        finally:
+            self._reservation.release()
+
+
+def _without(view: PoolView, left_out: Set[str]) -> PoolView:
+    """The view in which some workers are not available."""
+    if not left_out:
+        return view
+    return replace(view, available=view.available & ~np.isin(view.worker_ids, list(left_out)))

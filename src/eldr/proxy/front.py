@@ -16,6 +16,7 @@ from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
 from eldr.proxy.app import METRICS
+from eldr.proxy.stream import Listener
 from eldr.settings_front import LimitConfig
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class _Connection(web.RequestHandler):
             lingering_time=min(10.0, limits.body_timeout_s),  # for the rest of a body that nobody wants
         )
         self._limits, self._metrics = limits, metrics
+        self.listener: Listener | None = None
         self._head: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
 
@@ -70,11 +72,15 @@ class _Connection(web.RequestHandler):
         for timer in (self._head, self._stall):
             if timer is not None:
                 timer.cancel()
+        if self.listener is not None:
+            self.listener.client_left()
         super().connection_lost(error)
 
     def pause_writing(self) -> None:
         """What is to be sent has piled up."""
         super().pause_writing()
+        if self.listener is not None:
+            self.listener.client_lags()
         self._watch_stall()
 
     def resume_writing(self) -> None:

@@ -23,7 +23,6 @@ from eldr.proxy.answers import error_answer
 from eldr.proxy.attempt import Attempt
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
-from eldr.proxy.connection import Answer
 from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.gate import Gate, TurnedAwayError
@@ -32,6 +31,7 @@ from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.signer import Signer
 from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream
+from eldr.proxy.worker_answer import Answer
 from eldr.types import RoutingRequest
 
 log = logging.getLogger(__name__)

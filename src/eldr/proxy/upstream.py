@@ -16,10 +16,11 @@ from multidict import CIMultiDict
 from eldr.config import Config
 from eldr.errors import UpstreamError
 from eldr.pool import Worker
-from eldr.proxy.connection import Answer, Connection
-from eldr.proxy.connection import BrokenOffError as BrokenOffError
+from eldr.proxy.connection import Connection
 from eldr.proxy.keys import worker_authorization
 from eldr.proxy.tls import worker_tls
+from eldr.proxy.worker_answer import Answer
+from eldr.proxy.worker_answer import BrokenOffError as BrokenOffError
 
 KEEP_ALIVE_S = 2.0
 """Idle connections end before vLLM's server ends them (after 5 s), or a request could meet a closed one."""
