@@ -1,21 +1,16 @@
 """`eldr serve` as a process of its own."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 
+from eldr.bench.engine import free_port as free_port
 from support.mock_engine import MockEngine
 
 ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @asynccontextmanager

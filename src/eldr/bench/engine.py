@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -223,15 +224,25 @@ def stop_all(engines: Sequence[LocalEngine]) -> None:
             engine.ask_to_stop()
 
 
+_PORTS = range(12_000, 32_000)
+"""Below those that Linux gives to outgoing connections, so that none of these takes one before it is used."""
+
 _handed_out: set[int] = set()
 
 
 def free_port() -> int:
     """A TCP port that is free on this machine now and was not handed out by this process before."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _handed_out:
+        port = random.SystemRandom().choice(_PORTS)
+        if port not in _handed_out and _is_free(port):
             _handed_out.add(port)
             return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
