@@ -12,6 +12,9 @@ from eldr.metrics.records import RequestRecord
 DOCS = Path(__file__).parents[2] / "docs"
 OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
 METRICS = (DOCS / "metrics.md").read_text(encoding="utf-8")
+FAULTS = (DOCS / "faults.md").read_text(encoding="utf-8")
+TESTS = DOCS.parent / "tests"
+HEADINGS = ("| what ", "| fault ")
 
 
 def section(text: str, title: str) -> str:
@@ -57,10 +60,30 @@ def test_decision_log_fields() -> None:
     )
 
 
-def test_the_tests_that_the_table_of_faults_names_exist() -> None:
-    rows = section(OPERATIONS, "Faults of other routers, and the tests that keep them out")
-    named = re.findall(r"`(\w+/\w+)`: ((?:test_\w+(?:, )?)+)", rows)
-    assert len(named) > 15
-    for file, tests in named:
-        text = (DOCS.parent / "tests" / f"{file}.py").read_text(encoding="utf-8")
-        assert [name for name in re.findall(r"\w+", tests) if f"def {name}(" not in text] == []
+NAMED = re.findall(r"\[(test_\w+)\]\(\.\./tests/(\w+/\w+)\.py\)", FAULTS)
+"""Tests that docs/faults.md names: function, file."""
+
+
+def test_the_tests_that_the_faults_name_exist() -> None:
+    assert len(NAMED) > 80
+    assert len(NAMED) == FAULTS.count("](../tests/"), "every link to a test is of the form that is read here"
+    texts = {file: (TESTS / f"{file}.py").read_text(encoding="utf-8") for _, file in NAMED}
+    assert [name for name, file in NAMED if f"def {name}(" not in texts[file]] == []
+
+
+def test_every_file_of_conformance_tests_is_named_among_the_faults() -> None:
+    there = {f"conformance/{path.stem}" for path in (TESTS / "conformance").glob("test_*.py")}
+    assert there <= {file for _, file in NAMED}
+
+
+def test_every_fault_names_a_test() -> None:
+    rows = [row for row in FAULTS.splitlines() if row.startswith("| ") and not row.startswith(HEADINGS)]
+    assert len(rows) > 60
+    assert [row for row in rows if "](../tests/" not in row] == []
+
+
+def test_what_the_faults_count_is_a_metric_with_that_label() -> None:
+    known = OPERATIONS + METRICS
+    for name, labels in re.findall(r"`(eldr_\w+)(?:\{([^}]*)\})?", FAULTS):
+        assert f"| `{name}` |" in METRICS
+        assert [one for one in re.findall(r'"(\w+)"', labels) if f"`{one}`" not in known] == []
