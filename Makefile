@@ -5,12 +5,13 @@
 # make check   lint, format, types and import rules
 # make setup   .venv with vLLM for the CPU, which the others also make
 # make model   train the embedded model again (about 40 minutes)
+# make results what the benchmarks kept, as docs/results.md and in the README
 # make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test test-unit test-engine fuzz demo model chaos \
+.PHONY: help setup check test test-unit test-engine fuzz demo model chaos results \
         bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router
 
 help:
@@ -54,11 +55,19 @@ DATA ?= $(or $(ELDR_DATA),../shared/data)/text
 model: $(READY)
 	$(BIN)/python -m eldr.embedded.train --data $(DATA) --out build
 
-bench-active-experts bench-tpot bench-decision: $(READY)
+bench-tpot: $(READY)
+	$(BIN)/python -m eldr.bench.tpot --out docs/bench --replay
+
+bench-active-experts bench-decision: $(READY)
 	$(BIN)/python -m eldr.bench.$(subst -,_,$(patsubst bench-%,%,$@)) --out docs/bench
 
 bench-capture: $(READY)
 	$(BIN)/python -m eldr.bench.capture_cost --out docs/bench/capture.json
+	$(BIN)/python -m eldr.bench.capture_page docs/bench/capture.json docs/capture.md
+
+# docs/results.md and the README's numbers, from what the benchmarks kept in docs/bench.
+results: $(READY)
+	$(BIN)/python -m eldr.bench.results_page docs/bench docs/results.md README.md
 
 bench-router-overhead: $(READY)
 	$(BIN)/python -m eldr.bench.router_overhead --out docs/bench/router_overhead.json

@@ -71,7 +71,7 @@ class Shape:
 
 
 SHAPES = {
-    "embedded model, 32-token blocks": Shape(4, 64, 4, 2, 32, 32),
+    "embedded model": Shape(4, 64, 4, 2, 32, 32),
     "Qwen3-30B-A3B": Shape(48, 128, 48, 4, 128, 16),
     "Qwen3-235B-A22B": Shape(94, 128, 94, 4, 128, 16),
     "GPT-OSS-120B (two KV groups of 18 layers)": Shape(36, 128, 18, 8, 64, 16),

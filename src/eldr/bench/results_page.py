@@ -1,6 +1,6 @@
 """Writes docs/results.md from the JSON files of the benchmarks, so that no number in it is typed.
 
-python -m eldr.bench.results_page docs/bench docs/results.md
+python -m eldr.bench.results_page docs/bench docs/results.md README.md
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from eldr.bench.documents import replace_part
 from eldr.bench.report import Report
 from eldr.bench.tables import findings, markdown_table
 from eldr.errors import ConfigError
@@ -52,7 +53,7 @@ SECTIONS = (
     Section(
         "tpot_wide_replay",
         "Time per output token, one engine at a time",
-        "python -m eldr.bench.tpot --out docs/bench --replay",
+        "make bench-tpot",
         "The decisions of the live run above, replayed without engines that steal each other's time: "
         "policies differ by who decodes together, and by nothing else.",
         (("tpot_wide_replay.png", "Active experts and TPOT by policy, replayed"),),
@@ -73,8 +74,8 @@ SECTIONS = (
 
 HEAD = """# Results
 
-Evidence: **{evidence}** (real vLLM runs). This page is written by `python -m eldr.bench.results_page` from
-the JSON files in [bench/](bench/), which hold every number and the settings of each run.
+Evidence: **{evidence}** (real vLLM runs). This page is written by `make results` from the JSON
+files in [bench/](bench/), which hold every number and the settings of each run.
 
 Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
 counters. "change" is locality_band against the best of the four baselines, each by its own lowest value.
@@ -174,13 +175,40 @@ def _load(path: Path) -> Report | None:
         ) from error
 
 
+def readme_part(folder: Path) -> str:
+    """What the README shows of the results. ConfigError where one of the files is missing."""
+    active, live = (_needed(folder, name) for name in ("active_experts_k4", "tpot_wide"))
+    replayed = _load(folder / "tpot_wide_replay.json")
+    lines = [
+        markdown_table(active, times=False) + "\n",
+        *(f"- {sentence}" for sentence in findings(active, times=False)),
+        f"- Memory-bound, two decode workers on these {live.machine['cores']} cores: median TPOT "
+        f"{_tpot(live)}" + ("." if replayed is None else f"; {_tpot(replayed)} with one engine at a time."),
+    ]
+    return "\n".join(lines)
+
+
+def _tpot(report: Report) -> str:
+    tpot = report.tpot_p50
+    return "not compared" if tpot is None else f"{tpot.ratio:+.1%} against {tpot.baseline}, the best baseline"
+
+
+def _needed(folder: Path, name: str) -> Report:
+    report = _load(folder / f"{name}.json")
+    if report is None:
+        raise ConfigError(f"no {name}.json in {folder}; run its benchmark first (make help)")
+    return report
+
+
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("page", type=click.Path(dir_okay=False, path_type=Path))
-def main(folder: Path, page: Path) -> None:
-    """Write PAGE from the results in FOLDER."""
+@click.argument("readme", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(folder: Path, page: Path, readme: Path) -> None:
+    """Write PAGE, and the results in README, from the files in FOLDER."""
     with replacing(page) as file:
         file.write(results_page(folder).encode())
+    replace_part(readme, "results", readme_part(folder))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ COLUMNS = (
 sizes.
 """
 
+TIMELESS = tuple(column for column in range(len(COLUMNS)) if column not in range(5, 9))
+"""The columns that hold no times: for runs where an active expert costs nothing."""
+
 DISTURBED = 1.15
 """So much may the largest mean batch of a policy be above the smallest: larger ones activate more experts."""
 
@@ -57,16 +60,17 @@ def rich_table(report: Report) -> Table:
     return table
 
 
-def markdown_table(report: Report) -> str:
+def markdown_table(report: Report, *, times: bool = True) -> str:
     """The table for a document."""
     lines = [COLUMNS, ["---"] * len(COLUMNS), *cells(report)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    shown = range(len(COLUMNS)) if times else TIMELESS
+    return "\n".join("| " + " | ".join(line[column] for column in shown) + " |" for line in lines)
 
 
-def findings(report: Report) -> list[str]:
+def findings(report: Report, *, times: bool = True) -> list[str]:
     """What the numbers say, a sentence each."""
     said = [*_disturbed(report), *_active(report)]
-    if report.tpot_p50 is not None:
+    if times and report.tpot_p50 is not None:
         tpot = report.tpot_p50
         said.append(f"Median TPOT: {tpot.ratio:+.1%} against the best baseline, {tpot.baseline}.")
     return [*said, _outputs(report)]
