@@ -13,6 +13,7 @@ COMMANDS = {
     "calibrate": "Record the expert counts of prompts on a running engine.",
     "fit": "Fit a profile to a calibration set.",
     "inspect": "Describe a profile or a calibration set.",
+    "simulate": "Compare policies on a simulated cluster, or replay logged decisions.",
     "paper": "Make the figures and tables of the paper again.",
 }
 
