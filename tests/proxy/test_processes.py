@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,9 +13,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from eldr.cli.serve import command
-from eldr.errors import EldrError
+from eldr.config import load_config
+from eldr.errors import ConfigError
 from eldr.metrics.decisions import read_decisions
+from eldr.proxy.processes import part
+from eldr.proxy.server import serve
 from support.mock_engine import engines
 from support.serving import failure, free_port, serving, until_healthy, workers
 from support.stack import Stack, right_text
@@ -33,7 +36,7 @@ class Running(Stack):
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not true():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
@@ -44,10 +47,10 @@ async def running(*args: str, processes: int = 2) -> AsyncIterator[Running]:
     async with engines(3, {}) as made:
         flags = [*workers(made), "--policy", "jsq", "--port", str(port), "--processes", str(processes)]
         async with serving(*flags, *args) as process:
-            await until_healthy(f"http://127.0.0.1:{port}")
+            await until_listening(process, processes)
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             async with aiohttp.ClientSession(
-                connector=connector, timeout=aiohttp.ClientTimeout(total=20)
+                connector=connector, timeout=aiohttp.ClientTimeout(total=60)
             ) as http:
                 s = Running(
                     prefill=made[:1],
@@ -57,8 +60,23 @@ async def running(*args: str, processes: int = 2) -> AsyncIterator[Running]:
                     app=web.Application(),  # the real ones are in other processes
                     process=process,
                 )
-                await s.until(lambda: len(s.children()) == processes)
+                assert len(s.children()) == processes
                 yield s
+
+
+async def until_listening(process: asyncio.subprocess.Process, count: int) -> None:
+    """Wait until so many processes have said that they take requests."""
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        while count:
+            count -= b"listening on" in await process.stderr.readline()
+
+
+def quick(folder: Path, settings: str = "") -> list[str]:
+    """Flags for a router that checks its workers often, and has some more settings."""
+    file = folder / "quick.yaml"
+    file.write_text("health_interval_s: 0.2\n" + settings)
+    return ["--config", str(file)]
 
 
 async def test_eight_concurrent_requests_split_evenly_whichever_process_takes_them() -> None:
@@ -88,7 +106,7 @@ async def test_a_killed_process_returns_what_it_held_and_is_replaced() -> None:
         await s.until(lambda: any(request.done() for request in requests))
         await s.until(lambda: len(s.children()) == 2 and s.children() != before)
         held = sum(not request.done() for request in requests)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await s._in_flight() != held:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for request in requests:
@@ -112,15 +130,15 @@ async def test_counts_go_on_after_a_process_was_replaced() -> None:
         assert await s.metric("eldr_requests_total", outcome="ok") == 21
 
 
-async def test_a_worker_that_one_process_finds_down_is_out_for_all() -> None:
-    async with running() as s:
+async def test_a_worker_that_one_process_finds_down_is_out_for_all(tmp_path: Path) -> None:
+    async with running(*quick(tmp_path)) as s:
         await s.decode[0].stop()
         await s.post(**BODY)
         replies = await asyncio.gather(*(s.post(**BODY) for _ in range(8)))
         assert {reply.decode_worker for reply in replies} == {"d1"}
         assert [await s.metric("eldr_worker_up", worker="d0") for _ in range(6)] == [0] * 6
         await s.decode[0].start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await s.metric("eldr_worker_up", worker="d0") == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
@@ -133,7 +151,7 @@ async def test_sigterm_drains_all_processes_and_ends_with_0(tmp_path: Path) -> N
         await s.until(lambda: sum(engine.running for engine in s.decode) == 8)
         s.process.send_signal(signal.SIGTERM)
         assert [(await request).status for request in requests] == [200] * 8
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await s.process.wait() == 0
         with pytest.raises(aiohttp.ClientConnectorError):
             await s.get("/health")
@@ -161,10 +179,78 @@ async def test_a_port_in_use() -> None:
     assert line == f"eldr: port {engine.port} on 127.0.0.1 is in use; choose another with --port"
 
 
-def test_no_admin_api_beside_several_processes() -> None:
-    urls = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--port", "0"]
-    with pytest.raises(EldrError, match="the admin API changes one process"):
-        command.main([*urls, "--admin-port", "0", "--processes", "2"], standalone_mode=False)
+async def test_the_admin_api_changes_all_processes_and_those_that_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELDR_ADMIN_KEY", "a-secret")
+    port = free_port()
+    admin, key = f"http://127.0.0.1:{port}/workers", {"Authorization": "Bearer a-secret"}
+    async with running("--admin-port", str(port), *quick(tmp_path)) as s, engines(1, {}) as (new,):
+        new.blocks = s.decode[0].blocks
+
+        async def decode_workers() -> set[str]:
+            """Decode workers that all processes know: each tells the gauges of its own."""
+            seen = [
+                re.findall(r'eldr_worker_up\{role="decode",worker="(.+?)"\} 1', await page())
+                for _ in range(8)
+            ]
+            return set(seen[0]) if all(each == seen[0] for each in seen) else set()
+
+        async def page() -> str:
+            return (await s.get("/metrics")).text
+
+        async def until_known(names: set[str]) -> None:
+            async with asyncio.timeout(60):
+                while await decode_workers() != names:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+        await until_known({"d0", "d1"})
+        body = {"role": "decode", "url": new.url, "name": "new"}
+        async with s.http.post(admin, json=body, headers=key) as answer:
+            assert (answer.status, (await answer.json())["state"]) == (201, "up")
+        async with s.http.post(f"{admin}/d0/drain", headers=key) as answer:
+            assert answer.status == 202
+        await until_known({"d1", "new"})
+        replies = await asyncio.gather(*(s.post(**BODY) for _ in range(12)))
+        assert {reply.decode_worker for reply in replies} == {"d1", "new"}
+
+        before = s.children()
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        await s.until(lambda: len(s.children() - before) == 2)
+        await until_healthy(s.url)
+        await until_known({"d1", "new"})
+        async with s.http.delete(f"{admin}/new", headers=key) as answer:
+            assert answer.status == 204
+        await until_known({"d1"})
+
+
+def test_processes_divide_the_limits_so_that_they_hold_together() -> None:
+    assert [part(10, row, 4) for row in range(4)] == [3, 3, 2, 2]
+    assert [part(1, row, 2) for row in range(2)] == [1, 0]
+    assert sum(part(4096, row, 3) for row in range(3)) == 4096
+
+
+async def test_no_more_requests_run_at_once_than_the_limit_of_all_processes(tmp_path: Path) -> None:
+    limits = "limits: {in_flight: 4, queued: 0}\n"
+    async with running(*quick(tmp_path, limits)) as s:
+        for engine in s.decode:
+            engine.faults.hang = True
+        requests = [asyncio.create_task(s.post(**BODY)) for _ in range(40)]
+        await s.until(lambda: sum(request.done() for request in requests) == 36)
+        await s.until(lambda: sum(engine.running for engine in s.decode) == 4)
+        assert {request.result().status for request in requests if request.done()} == {429}
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        await s.settled()
+
+
+def test_fewer_requests_at_once_than_processes() -> None:
+    urls = {"prefill": ["http://127.0.0.1:1"], "decode": ["http://127.0.0.1:2"]}
+    config = load_config(None, {**urls, "processes": 4, "limits": {"in_flight": 3}})
+    with pytest.raises(ConfigError, match=r"limits\.in_flight: 3 is less than one for each of 4 processes"):
+        serve(config)
 
 
 async def test_sighup_without_a_file_to_read_again_ends_nothing() -> None:

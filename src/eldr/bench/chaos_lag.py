@@ -1,8 +1,8 @@
 """How far an overloaded machine holds up engines, clients and router, so that it is not taken for a fault.
 
 Engines and clients of `make chaos` share one event loop. While that lags, engines answer late, checks of
-healthy engines time out, and answers take longer. So they do while the router waits for a CPU, which the kernel
-tells; a router that keeps itself busy, or waits for something else, gets no excuse.
+healthy engines time out, and answers take longer. So they do while the router waits for a CPU, as the kernel
+tells. A router that keeps itself busy, or waits for something else, gets no excuse.
 """
 
 import asyncio

@@ -18,8 +18,8 @@ FEWEST, MOST = 2, 7
 PAUSE_S = 0.5
 """Mean time between two deeds."""
 
-OUTAGE_S = 1.0
-"""How long all engines of a role are dead at once."""
+OUTAGE_S, OUTAGES = 1.0, 0.1
+"""How long all engines of a role are dead at once, and how often that is done when it is its turn."""
 
 GRACE_S = 10.0
 """An engine that has been well for so long must be known to be: by the settings in eldr.bench.chaos, a
@@ -30,7 +30,7 @@ request that hangs is given up after 3 s, breakers open for 4 s at most, and a c
 class Tormentor:
     """Does something to an engine at random, again and again, until `stopping` is set.
 
-    But for an outage, it leaves one engine of each role well. events: how often what was done.
+    But for an outage, one engine of each role is left well. events: how often what was done.
     """
 
     engines: dict[str, list[ChaosEngine]]
@@ -81,12 +81,14 @@ class Tormentor:
         return self.rng.choice(fitting) if fitting else None
 
     def _victim(self, role: str) -> ChaosEngine | None:
-        """An engine that lives, and that is not the last one of its role that is well."""
-        well = [engine for engine in self.engines[role] if engine.well_s]
-        return self._pick(role, lambda engine: engine.alive and (len(well) > 1 or engine not in well))
+        """An engine that lives, but not the one of its role that has been well for the longest time."""
+        spared = max(self.engines[role], key=lambda engine: engine.well_s)
+        return self._pick(role, lambda engine: engine.alive and engine is not spared)
 
     async def _outage(self, role: str) -> bool:
-        """All engines of a role die, and come back."""
+        """All engines of a role die, and come back. Rare."""
+        if self.rng.random() > OUTAGES:
+            return False
         engines = [engine for engine in self.engines[role] if engine.alive]
         for engine in engines:
             await engine.kill()

@@ -17,8 +17,9 @@ from msgspec import Meta, Struct
 from eldr.errors import ConfigError
 from eldr.proxy.answers import error_answer
 from eldr.proxy.app import Handler, openai_errors
+from eldr.proxy.changes import Change, Changes, Did
 from eldr.proxy.fields import JSON_ERRORS
-from eldr.proxy.membership import Membership, UnknownWorkerError
+from eldr.proxy.membership import Membership, Seen, UnknownWorkerError
 from eldr.settings_fleet import AdminConfig
 
 log = logging.getLogger(__name__)
@@ -56,8 +57,15 @@ def admin_key(config: AdminConfig) -> str:
     return key.strip()
 
 
-def create_admin_app(membership: Membership, key: str) -> web.Application:
-    """The application behind the admin port. Every path needs `Authorization: Bearer KEY`."""
+def create_admin_app(membership: Membership, key: str, changes: Changes | None = None) -> web.Application:
+    """The application behind the admin port. Every path needs `Authorization: Bearer KEY`.
+
+    changes: where other processes learn of what is done here, if there are others.
+    """
+
+    def tell(do: Did, worker: Seen, limit_s: float | None = None) -> None:
+        if changes is not None:
+            changes.write(Change(do, worker.role, worker.url, worker.name, limit_s))
 
     async def list_all(_: web.Request) -> web.Response:
         return web.json_response({"workers": [asdict(worker) for worker in membership.snapshot()]})
@@ -65,16 +73,22 @@ def create_admin_app(membership: Membership, key: str) -> web.Application:
     async def add(request: web.Request) -> web.Response:
         new = msgspec.json.decode(await request.read(), type=_NewWorker)
         worker = await membership.add(new.role, new.url.rstrip("/"), new.name)
-        return web.json_response(asdict(membership.seen(worker.id)), status=201)
+        seen = membership.seen(worker.id)
+        tell("add", seen)
+        return web.json_response(asdict(seen), status=201)
 
     async def drain(request: web.Request) -> web.Response:
         limit = msgspec.json.decode(await request.read() or b"{}", type=_Limit)
         name = request.match_info["name"]
         membership.drain(name, limit.limit_s)
-        return web.json_response(asdict(membership.seen(name)), status=202)
+        seen = membership.seen(name)
+        tell("drain", seen, limit.limit_s)
+        return web.json_response(asdict(seen), status=202)
 
     async def remove(request: web.Request) -> web.Response:
-        membership.remove(request.match_info["name"])
+        seen = membership.seen(request.match_info["name"])
+        membership.remove(seen.name)
+        tell("remove", seen)
         return web.Response(status=204)
 
     app = web.Application(
@@ -88,12 +102,14 @@ def create_admin_app(membership: Membership, key: str) -> web.Application:
 
 
 @asynccontextmanager
-async def admin_site(config: AdminConfig, membership: Membership) -> AsyncIterator[None]:
+async def admin_site(
+    config: AdminConfig, membership: Membership, changes: Changes | None = None
+) -> AsyncIterator[None]:
     """Serve the admin API while the block runs, if a port is configured. Raises ConfigError."""
     if config.port is None:
         yield
         return
-    runner = web.AppRunner(create_admin_app(membership, admin_key(config)), access_log=None)
+    runner = web.AppRunner(create_admin_app(membership, admin_key(config), changes), access_log=None)
     await runner.setup()
     try:
         try:

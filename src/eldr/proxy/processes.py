@@ -33,11 +33,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Share:
     """What one of several processes has of them all.
 
-    row: its number, from 0. ledgers: by role. metrics: folder of the files that metrics are counted in.
-    restarted: it takes the place of one that died. lifeline: readable once the parent is gone.
+    row: its number, from 0, of so many `processes`. ledgers: by role. metrics: folder of the files that
+    metrics are counted in. restarted: it takes the place of one that died. lifeline: readable once the
+    parent is gone.
     """
 
     row: int
+    processes: int
     listener: socket.socket
     ledgers: dict[str, Ledger]
     metrics: Path
@@ -49,6 +51,11 @@ class Share:
         """Tell the parent that this process takes requests."""
         with suppress(BrokenPipeError):
             os.write(self._ready, b"+")
+
+
+def part(total: int, row: int, processes: int) -> int:
+    """What the process of a row has of something that is for all of them; the parts make up the whole."""
+    return total // processes + (row < total % processes)
 
 
 Work = Callable[[Share], None]
@@ -120,7 +127,8 @@ class Supervisor:
             ledgers = {role: ledger.of_process(row) for role, ledger in self._ledgers.items()}
             count_in_files(self._metrics, row)
             listener = self._listeners[row]
-            self._work(Share(row, listener, ledgers, self._metrics, restarted, self._lifeline, ready))
+            shared = ledgers, self._metrics, restarted, self._lifeline, ready
+            self._work(Share(row, len(self._listeners), listener, *shared))
             status = 0
         except EldrError as error:
             if restarted:

@@ -5,10 +5,12 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from eldr.clock import Clock, MonotonicClock
 from eldr.config import Config
@@ -21,6 +23,7 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.admin import admin_site
 from eldr.proxy.app import create_app
 from eldr.proxy.budget import RetryBudget
+from eldr.proxy.changes import Changes
 from eldr.proxy.discovery.all import discovered_roles, sources
 from eldr.proxy.discovery.file import FileSource, Reload, workers_of
 from eldr.proxy.discovery.reconcile import Reconciler, following
@@ -31,12 +34,14 @@ from eldr.proxy.health import HealthChecker
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.probe import CountsProbe
-from eldr.proxy.processes import Share
+from eldr.proxy.processes import Share, part
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
 from eldr.proxy.startup import check_files, check_named_workers, wait_for_workers
 from eldr.proxy.trace import Tracing, open_tracing
 from eldr.proxy.upstream import Upstream
+from eldr.settings_fleet import RetryConfig
+from eldr.settings_front import LimitConfig
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +83,7 @@ async def running_app(
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
-        await behind.enter_async_context(admin_site(config.admin, membership))
+        await _administered(behind, config, membership, share)
         app = create_app(router, upstream, (prefill, decode), metrics, config)
         app[MEMBERSHIP] = membership
         yield app
@@ -127,7 +132,8 @@ def _router(
     decisions = _decision_log(config, share)
     if decisions is not None:
         behind.callback(decisions.close)
-    gate = Gate(config.limits)
+    limits, retry = _parts(config, share)
+    gate = Gate(limits)
     metrics.queued.set_function(lambda: float(gate.waiting))
     return Router(
         *fleets,
@@ -136,12 +142,39 @@ def _router(
         metrics,
         clock,
         label_header=config.label_header,
-        budget=RetryBudget(config.retry, clock),
+        budget=RetryBudget(retry, clock),
         gate=gate,
         records=records,
         decisions=decisions,
         tracing=tracing,
     )
+
+
+def _parts(config: Config, share: Share | None) -> tuple[LimitConfig, RetryConfig]:
+    """What one of several processes may take up: together they keep to the limits."""
+    limits, retry = config.limits, config.retry
+    if share is None:
+        return limits, retry
+    of = partial(part, row=share.row, processes=share.processes)
+    return (
+        replace(limits, in_flight=of(limits.in_flight), queued=of(limits.queued)),
+        replace(retry, burst=of(retry.burst), least_per_s=retry.least_per_s / share.processes),
+    )
+
+
+async def _administered(
+    behind: AsyncExitStack, config: Config, membership: Membership, share: Share | None
+) -> None:
+    """Begin the admin API, which the first of several processes answers and the others follow."""
+    if share is None or config.admin.port is None:
+        await behind.enter_async_context(admin_site(config.admin, membership))
+        return
+    changes = Changes(share.metrics)
+    await changes.catch_up(membership)
+    if share.row == 0:
+        await behind.enter_async_context(admin_site(config.admin, membership, changes))
+    else:
+        await behind.enter_async_context(_background(changes.follow(membership)))
 
 
 def _decision_log(config: Config, share: Share | None) -> DecisionLog | None:

@@ -46,9 +46,10 @@ def serve(config: Config, reload: Reload | None = None) -> None:
 
 
 def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None) -> None:
-    if config.admin.port is not None:
+    if config.limits.in_flight < config.processes:
         raise ConfigError(
-            "the admin API changes one process; with processes > 1 leave it out, and change the workers' file"
+            f"limits.in_flight: {config.limits.in_flight} is less than one for each of {config.processes} "
+            "processes, which divide it; raise it, or run fewer"
         )
     _policies(config, profile)  # what is wrong with them is said here, once
     with ExitStack() as sockets:
