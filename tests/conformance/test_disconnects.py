@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from eldr.metrics.records import read_records
+from eldr.proxy.connection import Connection
 from support.mock_engine import MockEngine
 from support.stack import COMPLETIONS, Stack, stack
 
@@ -68,6 +69,31 @@ async def test_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     assert record.outcome == "cancelled"
     assert record.ttft_s is not None
     assert record.tpot_s is None
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_when_closing_the_connection_to_the_engine_raises(
+    leaves: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = Connection.close
+
+    def closes_and_raises(self: Connection) -> None:
+        close(self)
+        raise OSError("no such socket")
+
+    async with stack() as s:
+        s.decode[0].faults.chunk_delay_s = 0.05
+        s.decode[0].faults.die_in_body = not leaves  # then the router closes it, and asks the other one
+        monkeypatch.setattr(Connection, "close", closes_and_raises)
+        if leaves:
+            await leave(s, s.decode[0], stream=True, after_chunks=2)
+        else:
+            assert (await s.post(**{**PROMPT, "max_tokens": 4})).decode_worker == "d1"
+        await s.settled()
+        outcome = "cancelled" if leaves else "ok"
+        assert await s.metric("eldr_requests_total", outcome=outcome) == 1
+        assert "cannot be closed" in caplog.text
+        monkeypatch.undo()
 
 
 async def test_many_at_every_point_leave_nothing_behind() -> None:

@@ -5,6 +5,7 @@ a retry may re-use (docs/operations.md, "Failures").
 """
 
 import asyncio
+import logging
 import os
 import ssl
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +22,8 @@ from eldr.proxy.keys import worker_authorization
 from eldr.proxy.tls import worker_tls
 from eldr.proxy.worker_answer import Answer
 from eldr.proxy.worker_answer import BrokenOffError as BrokenOffError
+
+log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 2.0
 """Idle connections end before vLLM's server ends them (after 5 s), or a request could meet a closed one."""
@@ -78,9 +81,15 @@ class Upstream:
             ) from None
 
     def release(self, worker: Worker, connection: Connection) -> None:
-        """End an exchange: keep its connection for the next, or close it."""
-        if connection.finish():
-            self._keep(worker.url, connection)
+        """End an exchange: keep its connection for the next, or close it.
+
+        Never raises: whatever is wrong with a connection, its answer has been given, or failed, before.
+        """
+        try:
+            if connection.finish():
+                self._keep(worker.url, connection)
+        except Exception:
+            log.exception("a connection to worker %s (%s) cannot be closed", worker.id, worker.url)
 
     async def connection(self, worker: Worker) -> Connection:
         """A connection to the worker: one that was kept, or a new one. Raises RefusedError."""
