@@ -1,4 +1,4 @@
-"""Requests that other routers pass to the prefill worker as they came: refused there, or computed for long."""
+"""Requests that other routers pass to the prefill worker as they came, which then refuses or computes all."""
 
 from typing import Any
 

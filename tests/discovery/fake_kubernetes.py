@@ -44,7 +44,7 @@ class FakeKubernetes:
         self.pods: dict[str, dict[str, Any]] = {}
         self.history: list[tuple[int, str, dict[str, Any]]] = []
         self.version, self.oldest, self.lists, self.watches = 1, 0, 0, 0
-        self.broken = False
+        self.broken = self.silent = False
         self.events_a_watch = 1_000_000
         self.changed = asyncio.Condition()
 
@@ -73,6 +73,8 @@ class FakeKubernetes:
         assert request.match_info["namespace"] == "ai"
         if self.broken:
             return web.json_response({"kind": "Status", "code": 500}, status=500)
+        if self.silent:
+            await asyncio.sleep(60)
         role = request.query["labelSelector"].removeprefix("role=")
         if request.query.get("watch") not in ("true", "True", "1"):
             self.lists += 1

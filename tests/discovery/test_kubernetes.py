@@ -96,6 +96,21 @@ async def test_an_api_server_that_fails_or_is_not_there_is_an_error(tmp_path: Pa
         await Followed(str(tmp_path / "missing")).next()
 
 
+@pytest.mark.parametrize("listing", [False, True])
+async def test_an_api_server_that_is_cut_off_is_an_error_in_the_end(
+    listing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eldr.proxy.discovery.kubernetes.WATCH_S", 0.1)
+    monkeypatch.setattr("eldr.proxy.discovery.kubernetes.ANSWER_S", 0.1 if listing else 0.5)
+    async with following(tmp_path) as (cluster, followed):
+        if listing:
+            cluster.silent = True
+        else:
+            assert await followed.next() == {}  # the watch does not end as it should
+        with pytest.raises(DiscoveryError, match="Kubernetes cannot be reached"):
+            await followed.next()
+
+
 async def test_outside_of_a_cluster_the_error_says_what_to_set() -> None:
     source = KubernetesSource("decode", "role=decode", KubernetesConfig(decode="role=decode"))
     with pytest.raises(DiscoveryError, match=r"kubernetes\.kubeconfig"):

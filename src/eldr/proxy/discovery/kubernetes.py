@@ -22,6 +22,9 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 WATCH_S = 300
 """How long the API server may hold one watch; then the next goes on from where it ended."""
 
+ANSWER_S = 30.0
+"""How long it may take to list, and to end a watch: an API server that is cut off tells nothing, for ever."""
+
 RELIST_S = 0.5
 
 Pod = dict[str, Any]
@@ -50,14 +53,17 @@ class KubernetesSource:
                     log.info("%s: the watch is too old; listing again", self.name)
                     await asyncio.sleep(RELIST_S)
                 except (OSError, aiohttp.ClientError, TimeoutError) as error:
-                    raise DiscoveryError(f"Kubernetes cannot be reached: {error}") from None
+                    reason = str(error) or "it does not answer"
+                    raise DiscoveryError(f"Kubernetes cannot be reached: {reason}") from None
 
     async def _list_and_watch(self, client: Any) -> AsyncIterator[tuple[Wanted, ...]]:
         from kubernetes_asyncio.client import CoreV1Api
         from kubernetes_asyncio.watch import Watch
 
         api, namespace = CoreV1Api(client), self._config.namespace or own_namespace()
-        listed = await api.list_namespaced_pod(namespace, label_selector=self._selector)
+        listed = await api.list_namespaced_pod(
+            namespace, label_selector=self._selector, _request_timeout=ANSWER_S
+        )
         version: Any = listed.metadata.resource_version
         pods = {pod["metadata"]["name"]: pod for pod in client.sanitize_for_serialization(listed.items)}
         before = self._wanted(pods)
@@ -70,6 +76,7 @@ class KubernetesSource:
                     label_selector=self._selector,
                     resource_version=version,
                     timeout_seconds=WATCH_S,
+                    _request_timeout=WATCH_S + ANSWER_S,
                     allow_watch_bookmarks=True,
                 ):
                     _note(pods, event["type"], event["raw_object"])
