@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,6 +159,31 @@ async def test_sigterm_drains_all_processes_and_ends_with_0(tmp_path: Path) -> N
     names = sorted(os.listdir(tmp_path))
     assert names == ["d-0.jsonl", "d-1.jsonl"]
     assert sum(1 for name in names for _ in read_decisions(tmp_path / name)) == 8
+
+
+STUBBORN = """
+import signal, socket, time
+from eldr.proxy.processes import Supervisor
+
+def work(share):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    share.listening()
+    print("up", flush=True)
+    time.sleep(60)
+
+Supervisor([socket.socket()], {}, work, patience_s=0.1).run()
+"""
+
+
+async def test_a_process_that_does_not_end_is_killed() -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STUBBORN, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"up\n"
+    process.terminate()
+    async with asyncio.timeout(20):
+        await process.communicate()
+    assert process.returncode == 0
 
 
 async def test_processes_end_with_their_parent() -> None:

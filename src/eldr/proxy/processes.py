@@ -62,10 +62,16 @@ Work = Callable[[Share], None]
 
 
 class Supervisor:
-    """Runs `work` in a process for each listener, until SIGTERM or SIGINT; the processes get these too."""
+    """Runs `work` in a process for each listener, until SIGTERM or SIGINT; the processes get these too.
 
-    def __init__(self, listeners: Sequence[socket.socket], ledgers: dict[str, Ledger], work: Work) -> None:
+    patience_s: after this long the processes that are still there are killed.
+    """
+
+    def __init__(
+        self, listeners: Sequence[socket.socket], ledgers: dict[str, Ledger], work: Work, patience_s: float
+    ) -> None:
         self._listeners, self._ledgers, self._work = listeners, ledgers, work
+        self._patience_s = patience_s
         self._rows: dict[int, int] = {}
         self._began_s: dict[int, float] = {}
         self._stopping = False
@@ -75,6 +81,7 @@ class Supervisor:
         for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._pass_on)
+        signal.signal(signal.SIGALRM, self._give_up)
         lifeline, self._life = os.pipe()
         with tempfile.TemporaryDirectory(prefix="eldr-metrics-") as folder:
             self._metrics, self._lifeline = Path(folder), lifeline
@@ -154,6 +161,11 @@ class Supervisor:
         for listener in self._listeners:
             listener.close()
         self._pass_on(signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, self._patience_s)
+
+    def _give_up(self, *_: object) -> None:
+        log.error("%d router processes do not end; killing them", len(self._rows))
+        self._pass_on(signal.SIGKILL)
 
     def _pass_on(self, number: int, *_: object) -> None:
         for pid in tuple(self._rows):

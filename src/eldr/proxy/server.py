@@ -27,6 +27,9 @@ from eldr.proxy.tls import server_tls
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 15.0
+"""For a process to end after its drain; it may still have spans to send."""
+
 
 def serve(config: Config, reload: Reload | None = None) -> None:
     """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting.
@@ -67,7 +70,8 @@ def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None
                 runner.run(_serve(config, profile, policies, share.listener, share, reload))
 
         ledgers = {role: Ledger.shared(config.processes) for role in ROLES}
-        Supervisor(listeners, ledgers, work).run()
+        drain_s = config.drain_notice_s + config.drain_s
+        Supervisor(listeners, ledgers, work, drain_s + PATIENCE_S).run()
 
 
 async def _serve(
