@@ -7,7 +7,9 @@ import aiohttp
 import pytest
 
 from eldr.metrics.records import read_records
+from eldr.pool import Worker
 from eldr.proxy.connection import Connection
+from eldr.proxy.upstream import Upstream
 from support.mock_engine import MockEngine
 from support.stack import COMPLETIONS, Stack, stack
 
@@ -56,6 +58,25 @@ async def test_while_waiting_for_the_first_token(stream: bool) -> None:
         assert s.decode[0].cancelled == 1
         assert not s.decode[1].received
         await s.settled()
+
+
+async def test_between_the_legs(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, reached = Upstream.connection, asyncio.Event()
+
+    async def hangs_for_decode(self: Upstream, worker: Worker) -> Connection:
+        if worker.id.startswith("d"):
+            reached.set()
+            await asyncio.sleep(3600)
+        return await connection(self, worker)
+
+    async with stack() as s:
+        monkeypatch.setattr(Upstream, "connection", hangs_for_decode)
+        asked = asyncio.create_task(s.post(**PROMPT))
+        await asyncio.wait_for(reached.wait(), 3)
+        asked.cancel()
+        await s.settled()
+        assert (len(s.prefill[0].received), len(s.decode[0].received)) == (1, 0)
+        assert await s.metric("eldr_requests_total", outcome="cancelled") == 1
 
 
 async def test_in_the_middle_of_a_stream(tmp_path: Path) -> None:
