@@ -78,6 +78,6 @@ def test_public_prompts_are_distinct_and_cut(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         rows = [{"prompt": text, "domain": domain} for text in (domain * 400, domain * 500, "same", domain)]
         (tmp_path / folder / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = public_prompts(tmp_path, None)
-    assert [len(p.text) for p in found] == [480, 4, 4, 480, 2]
+    found = public_prompts(tmp_path, None)  # line by line over both files
+    assert [len(p.text) for p in found] == [480, 480, 4, 4, 2]
     assert len(public_prompts(tmp_path, 1)) == 2

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from rich.progress import Progress
 
-from eldr.bench.engine import EngineSpec, LocalEngine
+from eldr.bench.engine import EngineSpec, LocalEngine, running
 from eldr.bench.load import GREEDY
 from eldr.bench.machine import describe_machine
 from eldr.bench.workload import cut, data_folder
@@ -36,6 +36,9 @@ from eldr.wire import decode_counts
 SOURCE = (
     "the embedded model through real vLLM (float32) on public prompts, greedy with repetition penalty 1.2"
 )
+
+START_TIMEOUT_S = 1800.0
+"""For the engine: nobody waits for it, and the machine may be busy."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -67,10 +70,17 @@ class Journal:
 def public_prompts(folder: Path, per_file: int | None) -> list[Prompt]:
     """Distinct prompts of both workloads, cut to what the embedded model was trained on; the same as the live
     comparisons send. per_file: the first so many of each file.
+
+    The first of every file come first, then the second ones, so that a part of the record is a balanced one.
     """
     found = [*read_prompts(folder / "tasks").prompts, *read_prompts(folder / "languages").prompts]
-    near = [p for p in found if per_file is None or int(p.origin.rpartition(":")[2]) <= per_file]
+    found.sort(key=_line)
+    near = [prompt for prompt in found if per_file is None or _line(prompt) <= per_file]
     return list({cut(p.text): Prompt(cut(p.text), p.label, p.origin) for p in near}.values())
+
+
+def _line(prompt: Prompt) -> int:
+    return int(prompt.origin.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +146,9 @@ def assemble(prompts: list[Prompt], answers: dict[str, Answer], model: str) -> E
 @click.option("--out", type=click.Path(path_type=Path), default=RECORDED, show_default=True)
 @click.option("--work", type=click.Path(path_type=Path), default=Path("report/traces"), show_default=True)
 @click.option(
-    "--tokens", type=click.IntRange(2), default=96, show_default=True, help="Output tokens a prompt."
+    "--tokens", type=click.IntRange(2), default=64, show_default=True, help="Output tokens a prompt."
 )
-@click.option("--at-once", type=click.IntRange(1), default=32, show_default=True, help="Requests in flight.")
+@click.option("--at-once", type=click.IntRange(1), default=128, show_default=True, help="Requests in flight.")
 @click.option("--per-file", type=click.IntRange(1), help="Only the first prompts of each file.")
 def main(data: Path | None, out: Path, work: Path, tokens: int, at_once: int, per_file: int | None) -> None:
     """Record the embedded model's expert choices on the prompts of DATA."""
@@ -148,8 +158,15 @@ def main(data: Path | None, out: Path, work: Path, tokens: int, at_once: int, pe
     prompts = public_prompts(data, per_file)
     journal = Journal(work / f"record_{tokens}.jsonl")
     missing = [prompt for prompt in prompts if prompt_key(prompt) not in journal.done]
-    spec = EngineSpec(model=model_path(), log_dir=work, name="recorder", dtype="float32")
-    with LocalEngine(spec) as engine, Progress() as bar:
+    spec = EngineSpec(
+        model=model_path(),
+        log_dir=work,
+        name="recorder",
+        dtype="float32",
+        max_num_seqs=at_once,
+        kv_cache_bytes=256 << 20,
+    )
+    with running([LocalEngine(spec)], START_TIMEOUT_S) as (engine,), Progress() as bar:
         task = bar.add_task("recording", total=len(prompts), completed=len(prompts) - len(missing))
         recorder = Recorder(
             engine.url, engine.model_name, journal, tokens, at_once, lambda: bar.advance(task)
