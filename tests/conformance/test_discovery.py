@@ -119,8 +119,17 @@ async def test_a_name_in_dns_brings_its_workers(four: list[MockEngine]) -> None:
 
 async def test_workers_behind_a_name_in_dns_speak_tls_with_that_names_certificate(tmp_path: Path) -> None:
     files = {name: str(tmp_path / f"{name}.pem") for name in ("cert", "key")}
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"]
-    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", files["key"], "-out", files["cert"]]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2", "-subj", "/CN=test"]
+    command += [
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        files["key"],
+        "-out",
+        files["cert"],
+    ]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=30)  # noqa: ASYNC221
     except (OSError, subprocess.SubprocessError):

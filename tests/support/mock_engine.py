@@ -140,10 +140,15 @@ class MockEngine:
         return self
 
     async def stop(self) -> None:
-        """Stop listening: connections are refused from now on."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        """Die: drop all connections; new ones are refused from now on."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            for site in tuple(runner.sites):
+                await site.stop()
+            for connection in runner.server.connections if runner.server else ():
+                if connection.transport is not None:
+                    connection.transport.abort()
+            await runner.cleanup()
 
     async def _health(self, _: web.Request) -> web.Response:
         self.health_checks += 1
