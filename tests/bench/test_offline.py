@@ -3,6 +3,7 @@ import pytest
 
 from eldr.bench.offline import against_mixed, mixed_by_batch, offline_gain
 from eldr.bench.steplog import Step
+from eldr.errors import CalibrationError
 from eldr.profile.active import activation_rates, expected_active
 
 LAYERS, EXPERTS, TOP_K = 2, 12, 3
@@ -44,24 +45,25 @@ def test_grouping_by_the_true_groups_helps_and_grouping_at_random_does_not() -> 
     rng = np.random.default_rng(1)
     use = activation_rates(counts_of(traces(3, 40, 30, rng)), TOP_K)
     groups = np.repeat(np.arange(3), 40)
-    helped = offline_gain(use, groups, 8, rng)
+    helped = offline_gain(use, groups, 8)
     assert (helped.batch, helped.clusters, helped.requests) == (8, 3, 120)
     assert helped.gain < -0.1
     assert helped.gain == pytest.approx(helped.grouped / helped.mixed - 1)
-    shuffled = offline_gain(use, rng.permutation(groups), 8, rng)
+    shuffled = offline_gain(use, rng.permutation(groups), 8)
     assert abs(shuffled.gain) < 0.01
 
 
-def test_a_cluster_smaller_than_the_batch_is_drawn_with_repeats() -> None:
+def test_clusters_of_a_few_requests_say_nothing() -> None:
     use = activation_rates(counts_of(traces(2, 10, 20, np.random.default_rng(2))), TOP_K)
-    gain = offline_gain(use, np.array([0] * 18 + [1] * 2), 8, np.random.default_rng(0))
-    assert 0 < gain.grouped < EXPERTS
+    assert offline_gain(use, np.array([0] * 18 + [1] * 2), 8).clusters == 2
+    with pytest.raises(CalibrationError, match="no cluster has 8 of the 20 requests"):
+        offline_gain(use, np.arange(20) % 4, 8)
 
 
 def test_against_mixed_is_zero_for_random_batches_of_any_sizes() -> None:
     rng = np.random.default_rng(3)
     ids = traces(3, 30, 40, rng)
-    mixed = mixed_by_batch(activation_rates(counts_of(ids), TOP_K), 9, rng)
+    mixed = mixed_by_batch(activation_rates(counts_of(ids), TOP_K), 9)
     assert mixed[0] == 0
     assert mixed[1] == pytest.approx(TOP_K, abs=0.01)
     assert (np.diff(mixed) > 0).all()

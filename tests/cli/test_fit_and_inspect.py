@@ -37,16 +37,48 @@ def test_fit_writes_a_profile_and_says_what_it_found(recorded: Path, tmp_path: P
     assert (profile.workers, profile.info.tau, profile.info.seed) == (3, 0.2, 1)
     for domain in range(3):
         assert f"domain{domain} 16" in result.output
-    assert re.search(rf"{profile.info.transformation} +│ {profile.info.rho:.3f} +│ chosen", result.output)
-    assert re.search(r"│ 8 +│ \d+\.\d +│ \d+\.\d +│ -\d+\.\d%", result.output)
-    assert "48 requests of synthetic, clustered in" in result.output
+    assert re.search(rf"{profile.info.transformation} +│ 0\.\d+ +│ chosen", result.output)
+    kept = ", ".join(map(str, profile.kept_layers))
+    said = f"Layers kept: {len(profile.kept_layers)} of 3 ({kept}), rho {profile.info.rho:.3f}"
+    assert said in result.output
+    assert re.search(r"│ 128 +│ \d+\.\d +│ \d+\.\d +│ -\d+\.\d%", result.output)
+    assert "48 requests of synthetic; transformation and layers chosen in" in result.output
+    assert "--gpu" in result.output
+
+
+def test_fit_predicts_tpot_on_a_gpu(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.safetensors"
+    result = run("fit", recorded, "--workers", 3, "--out", out, "--layers", "0,2", "--gpu", "h200")
+    assert result.exit_code == 0, result.output
+    assert Profile.load(out).kept_layers.tolist() == [0, 2]
+    assert "TPOT change" in result.output
+    assert "share of active experts being that of synthetic" in result.output
+    assert "Worth it: TPOT -" in result.output
+
+
+def test_a_gpu_or_layer_that_is_not_there_is_named_and_nothing_written(
+    recorded: Path, tmp_path: Path
+) -> None:
+    fit = ("fit", recorded, "--workers", 3, "--out", tmp_path / "p")
+    assert "--gpu 'abacus'; choose from a100, h100, h200" in str(run(*fit, "--gpu", "abacus").exception)
+    assert "kept layers are [7]" in str(run(*fit, "--layers", "7").exception)
+    assert run(*fit, "--layers", "some").exit_code == 2
+    assert not (tmp_path / "p").exists()
+
+
+def test_too_few_requests_to_tell_the_gain(tmp_path: Path) -> None:
+    calibration_set(requests=10).save(tmp_path / "cal.npz")
+    out = tmp_path / "p.safetensors"
+    result = run("fit", tmp_path / "cal.npz", "--workers", 5, "--out", out, "--gpu", "h200")
+    assert "Too few requests to tell what grouping gains" in result.output
+    assert Profile.load(out).workers == 5
 
 
 def test_inspect_describes_both_kinds_of_file(recorded: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.safetensors"
     run("fit", recorded, "--workers", 2, "--out", out, "--transformation", "idf")
     profile = run("inspect", out).output
-    for text in ("profile, format 1", "synthetic", "3 layers x 16 experts, top-2", "idf", "24, 24", "3 of 3"):
+    for text in ("profile, format 1", "synthetic", "3 layers x 16 experts, top-2", "idf", "24, 24", " of 3"):
         assert text in profile
     calibration = run("inspect", recorded).output
     for text in ("calibration set", "synthetic", "domain0 16, domain1 16, domain2 16", "48"):

@@ -20,7 +20,7 @@ ARRAYS = ("idf", "kept_layers", "centroids", "cluster_sizes")
 
 @pytest.fixture(scope="module")
 def profile() -> Profile:
-    return fit_profile(calibration_set(requests=20), 3, transformation="idf", tau=0.2)[0]
+    return fit_profile(calibration_set(requests=20), 3, transformation="idf", layers="all", tau=0.2)[0]
 
 
 def test_round_trip(profile: Profile, tmp_path: Path) -> None:

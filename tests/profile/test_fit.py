@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from eldr.errors import CalibrationError, ConfigError
+from eldr.profile.active import activation_rates, compare_grouping
 from eldr.profile.dataset import CalibrationSet
-from eldr.profile.fit import fit_profile
+from eldr.profile.fit import fit_profile, held_out_labels
+from eldr.profile.kmeans import BalancedKMeans
+from eldr.signature import TRANSFORMATIONS
+from eldr.signature.quality import rho
 from support.synthetic import calibration_set
 
 
@@ -18,12 +22,12 @@ def test_finds_the_domains_and_reports_them() -> None:
     assert sorted(list(c.values()) for c in report.compositions) == [[30], [30], [30]]
     assert profile.cluster_sizes.tolist() == [30, 30, 30]
     assert report.unsigned == 0
-    assert set(report.rho) == {"idf", "counts", "log"}
-    assert report.rho[profile.info.transformation] == max(report.rho.values()) == profile.info.rho
-    for figure in report.active:
-        assert figure.mixed is not None
-        assert figure.by_cluster is not None
-        assert figure.by_cluster < figure.mixed
+    assert set(report.rho) == set(TRANSFORMATIONS.names())
+    assert report.rho[profile.info.transformation] == max(report.rho.values())
+    assert profile.info.rho is not None
+    assert profile.info.rho >= report.rho[profile.info.transformation]
+    assert [figure.batch for figure in report.active] == [8, 16, 32, 64, 128]
+    assert all(figure.change is not None and figure.change < 0 for figure in report.active)
 
 
 def test_signatures_of_new_requests_are_nearest_to_their_domain() -> None:
@@ -52,6 +56,66 @@ def test_a_named_transformation(transformation: str) -> None:
     assert (profile.idf == 1).all() == (transformation != "idf")
 
 
+def test_layers_as_asked() -> None:
+    calibration = calibration_set(layers=4)
+    greedy, every, given = (
+        fit_profile(calibration, 3, transformation="counts", layers=layers)[0]
+        for layers in ("greedy", "all", [2, 0])
+    )
+    kept = greedy.info.layer_order[: int(np.argmax(greedy.info.layer_rho)) + 1]
+    assert greedy.kept_layers.tolist() == sorted(kept)
+    assert (every.kept_layers.tolist(), every.info.layer_order) == ([0, 1, 2, 3], ())
+    assert given.kept_layers.tolist() == [2, 0]
+    signatures = given.signature_transform().transform_many(calibration.prefill_counts)
+    assert given.info.rho == rho(signatures, calibration.decode_counts)
+    for wrong, message in (("best", "'layers' is 'best'"), ([4], "kept layers are"), ([], "kept layers are")):
+        with pytest.raises(ConfigError, match=message):
+            fit_profile(calibration, 3, layers=wrong)
+
+
+def test_one_layer_and_identical_requests() -> None:
+    one = calibration_set(layers=1)
+    assert fit_profile(one, 3)[0].kept_layers.tolist() == [0]
+    same = one.rows(np.zeros(12, int))
+    profile, report = fit_profile(same, 3, transformation="counts")
+    assert (profile.info.rho, report.unsigned) == (None, 0)
+    assert profile.cluster_sizes.tolist() == [4, 4, 4]
+
+
+def test_chance_is_no_gain() -> None:
+    """Requests that differ by chance alone: their clusters tell nothing of others that differ by chance."""
+    decode = np.random.default_rng(0).permuted(np.tile([8, 8, *[0] * 30], (160, 1, 1)), axis=2)
+    rates, signatures = (
+        activation_rates(decode, 2),
+        (decode.reshape(160, -1) / np.sqrt(128)).astype(np.float32),
+    )
+    own = compare_grouping(rates, BalancedKMeans(16).fit(signatures).labels_, (8,))[0].change
+    rates[:], shuffled = np.random.default_rng(1).permutation(rates), held_out_labels(signatures, 4, seed=0)
+    other = compare_grouping(rates, shuffled, (8,))[0].change
+    assert own is not None
+    assert own < -0.1
+    assert other == pytest.approx(0, abs=0.02)
+
+
+def test_held_out_labels_are_of_the_other_half() -> None:
+    calibration = calibration_set(requests=31)
+    signatures = calibration.prefill_counts.reshape(31, -1).astype(np.float32)
+    signatures /= np.linalg.norm(signatures, axis=1, keepdims=True)
+    signatures[7] = 0
+    labels = held_out_labels(signatures, 3, seed=2)
+    assert labels[7] == -1
+    first = np.flatnonzero((labels >= 0) & (labels < 3))
+    second = np.flatnonzero(labels >= 3)
+    assert (len(first), len(second)) == (15, 15)
+    fitted = BalancedKMeans(3, seed=2, starts=1).fit(signatures[_in_order(signatures, 2)[15:]])
+    assert np.array_equal((signatures[first] @ fitted.centroids_.T).argmax(axis=1), labels[first])
+    assert (held_out_labels(signatures, 16, seed=2) == -1).all()
+
+
+def _in_order(signatures: np.ndarray, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(np.flatnonzero(signatures.any(axis=1)))
+
+
 def everyone_uses_every_expert() -> CalibrationSet:
     calibration = calibration_set(requests=6, layers=2, experts=4, top_k=4)
     assert (calibration.prefill_counts > 0).all()
@@ -74,7 +138,8 @@ def test_without_decode_counts_there_is_no_rho() -> None:
     profile, report = fit_profile(empty, 2)
     assert set(report.rho.values()) == {None}
     assert (profile.info.transformation, profile.info.rho) == ("idf", None)
-    assert [(f.mixed, f.by_cluster) for f in report.active] == [(None, None)] * 2
+    assert [(f.mixed, f.by_cluster) for f in report.active] == [(None, None)] * 5
+    assert (profile.kept_layers.tolist(), profile.info.layer_order) == ([0, 1, 2], ())
 
 
 def test_what_cannot_be_fitted() -> None:
@@ -111,7 +176,7 @@ def test_fits_a_large_model_in_time() -> None:
     label = np.array([f"d{i % 10}" for i in range(1000)])
     calibration = CalibrationSet(counts, counts, label, tokens, tokens, model="big", top_k=8)
     started = time.process_time()
-    profile, report = fit_profile(calibration, 16)
-    assert time.process_time() - started < 10  # seconds of CPU on any machine; 1 to 2 is usual
+    profile, report = fit_profile(calibration, 16, transformation="idf", layers=range(0, 48, 2))
+    assert time.process_time() - started < 10  # seconds of CPU on any machine; 3 is usual
     assert profile.cluster_sizes.max() <= 63
     assert report.clustering_s > 0

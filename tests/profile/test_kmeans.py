@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from eldr.errors import CalibrationError
+from eldr.profile import kmeans
 from eldr.profile.balance import assign_balanced
 from eldr.profile.kmeans import BalancedKMeans, seed_centroids
 from support.pools import unit_rows
@@ -56,7 +57,7 @@ def test_assignment_reaches_the_best_sum(seed: int, capacity: int, k: int, spare
     similarity = np.random.default_rng(seed).uniform(-1, 1, (n, k)).astype(np.float32)
     labels, prices = assign_balanced(similarity)
     assert sum_of(similarity, labels) == pytest.approx(best_sum(similarity), abs=1e-6)
-    priced = similarity.astype(np.float64) - prices / 2**30
+    priced = similarity.astype(np.float64) - prices
     np.testing.assert_allclose(priced[np.arange(n), labels], priced.max(axis=1), atol=1e-6)
 
 
@@ -103,7 +104,7 @@ def test_repeatable_by_seed_and_the_best_start_wins() -> None:
     assert np.array_equal(once.labels_, again.labels_)
     assert np.array_equal(once.centroids_, again.centroids_)
     rng = np.random.default_rng(3)
-    starts = [once._run(rows, rng).objective for _ in range(once.starts)]
+    starts = [once._run(rows, seed_centroids(rows, 6, rng)).objective for _ in range(once.starts)]
     assert min(starts) < once.objective_ == max(starts)
 
 
@@ -124,3 +125,14 @@ def test_rows_that_cancel_out_keep_a_centroid() -> None:
 def test_too_few_rows(k: int) -> None:
     with pytest.raises(CalibrationError, match=f"3 signatures cannot make {k} clusters"):
         BalancedKMeans(k).fit(unit_rows(np.eye(3)))
+
+
+def test_many_rows_are_sampled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, truth = groups([60, 60, 60])
+    whole = BalancedKMeans(3).fit(rows)
+    monkeypatch.setattr(kmeans, "SAMPLE", 50)
+    monkeypatch.setattr(kmeans, "EXACT", 200)
+    sampled = BalancedKMeans(3).fit(rows)
+    assert sampled.sizes_.tolist() == [60, 60, 60]
+    assert len(set(zip(truth, sampled.labels_, strict=True))) == 3
+    assert sampled.objective_ == pytest.approx(whole.objective_, rel=1e-6)

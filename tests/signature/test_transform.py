@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eldr.errors import ConfigError, PayloadError
 from eldr.signature import TRANSFORMATIONS, SignatureTransform
 
-SCALE = {"idf": float, "counts": float, "log": math.log1p}
+SCALE = {"idf": float, "counts": float, "log": math.log1p, "binary": lambda count: float(count > 0)}
 
 
 def random_counts(seed: int, requests: int = 9, layers: int = 3, experts: int = 5) -> np.ndarray:
@@ -71,7 +71,7 @@ def test_degenerate_inputs_have_no_signature() -> None:
 
 def test_largest_counts_stay_finite() -> None:
     counts = np.full((2, 48, 128), 2**32 - 1, np.uint32)
-    for name in ("counts", "log"):
+    for name in ("counts", "log", "binary"):
         signature = SignatureTransform(name).fit(counts).transform(counts[0])
         assert signature is not None
         np.testing.assert_allclose(signature, 1 / math.sqrt(48 * 128), rtol=1e-4)
@@ -97,7 +97,9 @@ def test_fitted_again_from_what_was_learned() -> None:
 
 def test_bad_input_is_named() -> None:
     counts = random_counts(0)
-    with pytest.raises(ConfigError, match="unknown transformation 'tfidf'; choose from idf, counts, log"):
+    with pytest.raises(
+        ConfigError, match="unknown transformation 'tfidf'; choose from idf, counts, log, binary"
+    ):
         SignatureTransform("tfidf").fit(counts)
     with pytest.raises(ConfigError, match=r"got \(3, 5\)"):
         SignatureTransform().fit(counts[0])

@@ -7,10 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.bench.steplog import Step
-from eldr.profile.active import expected_active
-
-DRAWS = 1000
-"""Batches that are drawn for each mean; its standard error is then below 0.5 %."""
+from eldr.errors import CalibrationError
+from eldr.profile.active import LEAST, Group, Rates, compare_grouping
 
 
 class OfflineGain(msgspec.Struct, frozen=True):
@@ -28,31 +26,23 @@ class OfflineGain(msgspec.Struct, frozen=True):
     gain: float
 
 
-def offline_gain(
-    rates: npt.NDArray[np.float32], cluster: npt.NDArray[np.int64], batch: int, rng: np.random.Generator
-) -> OfflineGain:
+def offline_gain(rates: Rates, cluster: npt.NDArray[np.int64], batch: int) -> OfflineGain:
     """Compare batches of `batch` requests drawn from all with batches of one cluster, picked by its size.
 
     rates: [N, L, E], see `activation_rates`. cluster: [N], the nearest centroid of each request.
+    CalibrationError where every cluster has too few requests to say anything.
     """
-    sizes = np.bincount(cluster)
-    members = [np.flatnonzero(cluster == c) for c in range(len(sizes))]
-    picks = rng.choice(len(sizes), size=DRAWS, p=sizes / sizes.sum())
-    everyone = np.arange(len(rates))
-    mixed = float(np.mean([_draw(rates, everyone, batch, rng) for _ in range(DRAWS)]))
-    grouped = float(np.mean([_draw(rates, members[pick], batch, rng) for pick in picks]))
-    return OfflineGain(batch, int((sizes > 0).sum()), len(rates), mixed, grouped, grouped / mixed - 1.0)
+    found = compare_grouping(rates, cluster, (batch,))[0]
+    if found.mixed is None or found.by_cluster is None or found.change is None:
+        raise CalibrationError(f"no cluster has {LEAST} of the {len(rates)} requests; serve more of them")
+    clusters = len(np.unique(cluster))
+    return OfflineGain(batch, clusters, len(rates), found.mixed, found.by_cluster, found.change)
 
 
-def mixed_by_batch(
-    rates: npt.NDArray[np.float32], largest: int, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def mixed_by_batch(rates: Rates, largest: int) -> npt.NDArray[np.float64]:
     """[largest + 1]: mean active experts of batches of 0, 1, 2, ... requests drawn from all."""
-    everyone = np.arange(len(rates))
-    sizes = range(1, largest + 1)
-    return np.array(
-        [0.0, *(np.mean([_draw(rates, everyone, b, rng) for _ in range(DRAWS // 4)]) for b in sizes)]
-    )
+    everyone = Group(rates)
+    return np.array([everyone.active(batch) for batch in range(largest + 1)])
 
 
 def against_mixed(log: Sequence[Step], mixed: npt.NDArray[np.float64]) -> float:
@@ -62,9 +52,3 @@ def against_mixed(log: Sequence[Step], mixed: npt.NDArray[np.float64]) -> float:
     """
     expected = sum(float(mixed[step.batch]) for step in log)
     return sum(step.active for step in log) / expected - 1.0
-
-
-def _draw(
-    rates: npt.NDArray[np.float32], members: npt.NDArray[np.intp], batch: int, rng: np.random.Generator
-) -> float:
-    return expected_active(rates[rng.choice(members, size=batch, replace=len(members) < batch)])

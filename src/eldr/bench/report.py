@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from eldr.bench.experiment import Experiment
 from eldr.bench.machine import describe_machine
@@ -105,7 +104,7 @@ def _offline(experiment: Experiment, batches: Iterable[int]) -> list[OfflineGain
     signatures = profile.signature_transform().transform_many(served.prefill_counts)
     nearest = (signatures @ profile.centroids.T).argmax(axis=1)
     rates = activation_rates(served.decode_counts, served.top_k)
-    return [offline_gain(rates, nearest, batch, np.random.default_rng(batch)) for batch in batches]
+    return [offline_gain(rates, nearest, batch) for batch in batches]
 
 
 def _against_mixed(experiment: Experiment) -> dict[str, float]:
@@ -114,7 +113,7 @@ def _against_mixed(experiment: Experiment) -> dict[str, float]:
         logs.setdefault(run.policy, []).extend(run.log)
     largest = max(step.batch for log in logs.values() for step in log)
     rates = activation_rates(experiment.served.decode_counts, experiment.served.top_k)
-    mixed = mixed_by_batch(rates, largest, np.random.default_rng(0))
+    mixed = mixed_by_batch(rates, largest)
     return {policy: against_mixed(log, mixed) for policy, log in logs.items()}
 
 

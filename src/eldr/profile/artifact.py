@@ -26,7 +26,8 @@ class ProfileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a profile was made from, and how.
 
     fingerprint: of the model's routing shape. tau: band width to route with. rho: quality of the signatures,
-    None where it could not be measured. created_at: UTC, ISO 8601.
+    None where it could not be measured. layer_order, layer_rho: how the kept layers were selected, empty
+    where they were given. created_at: UTC, ISO 8601.
     """
 
     format: int = FORMAT
@@ -38,6 +39,8 @@ class ProfileInfo(msgspec.Struct, frozen=True, kw_only=True):
     transformation: str
     tau: float
     rho: float | None
+    layer_order: tuple[int, ...] = ()
+    layer_rho: tuple[float, ...] = ()
     calibration_requests: int
     seed: int
     created_at: str
@@ -158,6 +161,8 @@ def _check_info(info: ProfileInfo) -> None:
         _fail("transformation", f"{info.transformation!r}, which this version does not know")
     if not 0 <= info.tau <= 2:
         _fail("tau", f"{info.tau}, expected 0 to 2")
+    if len(info.layer_order) != len(info.layer_rho):
+        _fail("layer_rho", f"of {len(info.layer_rho)} layers, expected {len(info.layer_order)}")
 
 
 def _check_arrays(profile: Profile) -> None:

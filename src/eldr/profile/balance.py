@@ -2,8 +2,8 @@
 
 This is the Hungarian method on a matrix whose K distinct columns are each repeated ceil(N / K) times, and
 gives the sum that `scipy.optimize.linear_sum_assignment` gives there. Since repeated columns are alike, the
-shortest augmenting paths run over K clusters instead of N places; and the prices of one solution start the
-next, which K-means makes nearly equal. That is several times faster, and needs no N x N matrix.
+shortest augmenting paths run over K clusters instead of N places; and they start from capacity prices
+(eldr.profile.prices), under which few rows are left to move.
 """
 
 from itertools import pairwise
@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from eldr.profile.prices import Labels, Prices, raise_prices, repair
 from eldr.types import Matrix
 
 Integers = npt.NDArray[np.int64]
@@ -19,22 +20,36 @@ _STEPS = 1 << 30  # cosines as whole numbers: path lengths are then exact, and e
 _FAR = np.iinfo(np.int64).max // 4
 
 
-def assign_balanced(similarity: Matrix, prices: Integers | None = None) -> tuple[Integers, Integers]:
+def assign_balanced(
+    similarity: Matrix, prices: Prices | None = None, *, exact: bool = True
+) -> tuple[Labels, Prices]:
     """Return a cluster for each row of cosines [N, K], at most ceil(N / K) rows each, and the prices [K].
 
-    prices: int64 [K] from the assignment of similar cosines, or None; they affect the time, not the sum.
-    A cluster that would stay empty gets the row that fits its own the least, from one that has several.
+    prices: float32 [K] from the assignment of similar cosines, or None; for an exact assignment they affect
+    the time, not the sum. exact: the largest sum, or one that is near it and scales to more rows and clusters
+    (how near: docs/calibration.md). A cluster that would stay empty gets the row that fits its own the
+    least, from one that has several.
     """
     n, clusters = similarity.shape
     capacity = -(-n // clusters)
+    start = np.zeros(clusters, np.float32) if prices is None else prices
+    labels, prices = raise_prices(similarity, capacity, start)
+    if exact:
+        labels, prices = _assign_exactly(similarity, capacity, prices)
+    else:
+        labels = repair(similarity, capacity, labels)
+    _fill_empty(labels, similarity)
+    return labels, prices
+
+
+def _assign_exactly(similarity: Matrix, capacity: int, prices: Prices) -> tuple[Labels, Prices]:
+    n, clusters = similarity.shape
     gain = np.zeros((clusters * capacity, clusters), np.int64)  # rows beyond N fill the places left over
     gain[:n] = np.rint(similarity * np.float64(_STEPS))
-    flow = _Flow(gain, (gain if prices is None else gain - prices).argmax(axis=1))
+    flow = _Flow(gain, (gain - np.rint(prices * np.float64(_STEPS)).astype(np.int64)).argmax(axis=1))
     while (flow.sizes != capacity).any():
         flow.move_one(capacity)
-    labels = flow.labels[:n]
-    _fill_empty(labels, similarity)
-    return labels, flow.prices()
+    return flow.labels[:n], (flow.prices() / _STEPS).astype(np.float32)
 
 
 class _Flow:
@@ -94,7 +109,7 @@ class _Flow:
         self._loss[cluster] = loss[least, np.arange(len(least))]
 
 
-def _fill_empty(labels: Integers, similarity: Matrix) -> None:
+def _fill_empty(labels: Labels, similarity: Matrix) -> None:
     sizes = np.bincount(labels, minlength=similarity.shape[1])
     spare = len(labels) - np.count_nonzero(sizes)  # rows that are not alone
     for empty in np.flatnonzero(sizes == 0)[:spare]:

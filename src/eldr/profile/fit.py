@@ -1,7 +1,7 @@
-"""From a calibration set to a profile: choose the transformation, make signatures, cluster them."""
+"""From a calibration set to a profile: choose transformation and layers, make signatures, cluster them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,23 +13,24 @@ from eldr.clock import MonotonicClock
 from eldr.errors import CalibrationError, ConfigError
 from eldr.profile.active import ActiveExperts, activation_rates, compare_grouping
 from eldr.profile.artifact import Profile, ProfileInfo, routing_fingerprint
+from eldr.profile.choice import AUTO, GREEDY, Choice, Layers, choose
 from eldr.profile.dataset import CalibrationSet
 from eldr.profile.kmeans import BalancedKMeans
-from eldr.signature import TRANSFORMATIONS, SignatureTransform
-from eldr.signature.quality import rho
+from eldr.profile.prices import Labels
 from eldr.types import Matrix
 
-AUTO = "auto"
-BATCHES = (8, 16)
+BATCHES = (8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """What a fit found out, beside the profile. Everything is measured on the calibration set itself.
+    """What a fit found out, beside the profile.
 
-    rho: quality of each transformation that was tried. compositions: for each cluster, requests by label.
-    active: expected active experts, mixed against by cluster. unsigned: requests that give no signature.
-    selection_s, clustering_s: time taken to choose the transformation and to make the clusters.
+    rho: quality of each transformation that was tried, on all layers. compositions: for each cluster,
+    requests by label. active: expected active experts, mixed against by cluster, of requests that the
+    clusters were not fitted to (each half in the clusters of the other). unsigned: requests that give no
+    signature.
+    selection_s, clustering_s: time taken to choose transformation and layers, and to make the clusters.
     """
 
     rho: Mapping[str, float | None]
@@ -46,39 +47,64 @@ def fit_profile(
     *,
     seed: int = 0,
     transformation: str = AUTO,
+    layers: Layers = GREEDY,
     tau: float = 0.1,
+    batches: Sequence[int] = BATCHES,
 ) -> tuple[Profile, FitReport]:
     """Fit a profile with one centroid for each of `workers` decode workers.
 
-    transformation: a name of TRANSFORMATIONS, or "auto" for the one with the best rho. Deterministic by seed.
-    Raises ConfigError for a bad parameter, CalibrationError for a set that is too small or tells nothing.
+    transformation: a name of TRANSFORMATIONS, or "auto" for the one with the best rho. layers: "greedy" for
+    those that foretell decode best, "all", or the ones to keep. batches: to report active experts for.
+    Deterministic by seed. Raises ConfigError for a bad parameter, CalibrationError for a set that is too
+    small or tells nothing.
     """
     _check(workers, tau)
     clock = MonotonicClock()
     started_s = clock.now_s()
-    quality = {name: _quality(calibration, name, seed) for name in _candidates(transformation)}
-    best = max(quality, key=lambda name: -2.0 if (value := quality[name]) is None else value)
+    choice = choose(calibration, transformation, layers, seed)
     selected_s = clock.now_s()
-    transform = SignatureTransform(best).fit(calibration.prefill_counts)
-    signatures = transform.transform_many(calibration.prefill_counts)
-    clusters, labels = _cluster(signatures, workers, seed, best)
+    signatures = choice.transform.transform_many(calibration.prefill_counts)
+    signed = signatures.any(axis=1)
+    if not signed.any():
+        raise CalibrationError(
+            f"{choice.transform.transformation!r} gives no request a signature: all use the same experts, or "
+            "none; fit with --transformation counts, or record a mixture-of-experts model"
+        )
+    clusters = BalancedKMeans(workers, seed=seed).fit(signatures[signed])
     clustered_s = clock.now_s()
+    labelled = calibration.label[signed]
     profile = Profile(
-        idf=transform.weights_,
-        kept_layers=transform.kept_layers_,
+        idf=choice.transform.weights_,
+        kept_layers=choice.transform.kept_layers_,
         centroids=clusters.centroids_,
         cluster_sizes=clusters.sizes_,
-        info=_info(calibration, best, tau, quality[best], seed),
+        info=_info(calibration, choice, tau, seed),
     )
     report = FitReport(
-        rho=quality,
-        compositions=tuple(dict(Counter(calibration.label[labels == k].tolist())) for k in range(workers)),
-        active=_active(calibration, labels, seed),
-        unsigned=int((labels < 0).sum()),
+        rho=choice.tried,
+        compositions=tuple(dict(Counter(labelled[clusters.labels_ == k].tolist())) for k in range(workers)),
+        active=_active(calibration, held_out_labels(signatures, workers, seed), batches),
+        unsigned=int((~signed).sum()),
         selection_s=selected_s - started_s,
         clustering_s=clustered_s - selected_s,
     )
     return profile, report
+
+
+def held_out_labels(signatures: Matrix, workers: int, seed: int) -> Labels:
+    """Return the nearest cluster [N] of each request among clusters of the other half of the requests.
+
+    Labels of the halves differ; -1 for requests without a signature, or where a half is too small to cluster.
+    What clusters seem to gain on the requests that they were fitted to is partly chance.
+    """
+    labels = np.full(len(signatures), -1)
+    signed = np.random.default_rng(seed).permutation(np.flatnonzero(signatures.any(axis=1)))
+    halves = np.array_split(signed, 2)
+    for number, (own, other) in enumerate((halves, halves[::-1])):
+        if len(other) >= workers:
+            clusters = BalancedKMeans(workers, seed=seed, starts=1).fit(signatures[other])
+            labels[own] = (signatures[own] @ clusters.centroids_.T).argmax(axis=1) + number * workers
+    return labels
 
 
 def _check(workers: int, tau: float) -> None:
@@ -88,49 +114,15 @@ def _check(workers: int, tau: float) -> None:
         raise ConfigError(f"'tau' is {tau}, expected a band width from 0 to 2")
 
 
-def _candidates(transformation: str) -> tuple[str, ...]:
-    """The transformations to try; of equal rho the first wins, so the paper's stands first."""
-    if transformation == AUTO:
-        return TRANSFORMATIONS.names()
-    if transformation not in TRANSFORMATIONS.names():
-        choices = ", ".join((AUTO, *TRANSFORMATIONS.names()))
-        raise ConfigError(f"unknown transformation {transformation!r}; choose from {choices}")
-    return (transformation,)
-
-
-def _quality(calibration: CalibrationSet, transformation: str, seed: int) -> float | None:
-    transform = SignatureTransform(transformation).fit(calibration.prefill_counts)
-    signatures = transform.transform_many(calibration.prefill_counts)
-    return rho(signatures, calibration.decode_counts, seed=seed)
-
-
-def _cluster(
-    signatures: Matrix, workers: int, seed: int, transformation: str
-) -> tuple[BalancedKMeans, npt.NDArray[np.int64]]:
-    """Return the clusters, and the cluster of every request, -1 for those without a signature."""
-    signed = signatures.any(axis=1)
-    if not signed.any():
-        raise CalibrationError(
-            f"{transformation!r} gives no request a signature: all use the same experts, or none; "
-            "fit with --transformation counts, or record a mixture-of-experts model"
-        )
-    clusters = BalancedKMeans(workers, seed=seed).fit(signatures[signed])
-    labels = np.full(len(signatures), -1)
-    labels[signed] = clusters.labels_
-    return clusters, labels
-
-
 def _active(
-    calibration: CalibrationSet, labels: npt.NDArray[np.int64], seed: int
+    calibration: CalibrationSet, labels: npt.NDArray[np.int64], batches: Sequence[int]
 ) -> tuple[ActiveExperts, ...]:
     decoded = calibration.decode_counts.any(axis=(1, 2))
     rates = activation_rates(calibration.decode_counts[decoded], calibration.top_k)
-    return compare_grouping(rates, labels[decoded], BATCHES, seed=seed)
+    return compare_grouping(rates, labels[decoded], batches)
 
 
-def _info(
-    calibration: CalibrationSet, transformation: str, tau: float, quality: float | None, seed: int
-) -> ProfileInfo:
+def _info(calibration: CalibrationSet, choice: Choice, tau: float, seed: int) -> ProfileInfo:
     shape = (calibration.layers, calibration.experts, calibration.top_k)
     return ProfileInfo(
         model=calibration.model,
@@ -138,9 +130,11 @@ def _info(
         experts=calibration.experts,
         top_k=calibration.top_k,
         fingerprint=routing_fingerprint(*shape),
-        transformation=transformation,
+        transformation=choice.transform.transformation,
         tau=tau,
-        rho=quality,
+        rho=choice.rho,
+        layer_order=choice.curve.order if choice.curve else (),
+        layer_rho=choice.curve.rho if choice.curve else (),
         calibration_requests=len(calibration),
         seed=seed,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),

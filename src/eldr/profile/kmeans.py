@@ -8,9 +8,17 @@ import numpy.typing as npt
 
 from eldr.errors import CalibrationError
 from eldr.profile.balance import assign_balanced
+from eldr.profile.prices import Labels
 from eldr.types import Matrix
 
-Labels = npt.NDArray[np.int64]
+SAMPLE = 4096
+"""Rows, and 16 a cluster, that suffice to find where the clusters are: starts on more take a sample."""
+
+TOLERANCE = 1e-6
+"""A step that adds a smaller share to the sum of cosines is the last."""
+
+EXACT = 1 << 20
+"""Above so many cosines (rows x clusters) an assignment is nearly the best instead of the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,9 @@ class BalancedKMeans:
 
     Each step assigns all rows at once, by the Hungarian method, so that the sum of cosines is the largest
     that the capacity allows, then moves each centroid to the mean direction of its rows. The best of `starts`
-    k-means++ starts is kept. Deterministic by seed.
+    k-means++ starts is kept. Deterministic by seed. With many rows the starts run on a sample, and the best
+    goes on with all rows; with many cosines assignments are not exact (see SAMPLE, EXACT and
+    docs/calibration.md).
 
     Learned by `fit`: centroids_, labels_, sizes_ int64 [K] and objective_.
     """
@@ -51,22 +61,34 @@ class BalancedKMeans:
                 "record more requests or fit for fewer workers"
             )
         rng = np.random.default_rng(self.seed)
-        best = max((self._run(rows, rng) for _ in range(self.starts)), key=lambda run: run.objective)
+        sample = self._sample(rows, rng)
+        starts = (seed_centroids(sample, self.clusters, rng) for _ in range(self.starts))
+        best = max((self._run(sample, start) for start in starts), key=lambda run: run.objective)
+        if len(sample) < len(rows):
+            best = self._run(rows, best.centroids)
         self.centroids_, self.labels_, self.objective_ = best.centroids, best.labels, best.objective
         self.sizes_ = np.bincount(best.labels, minlength=self.clusters)
         return self
 
-    def _run(self, rows: Matrix, rng: np.random.Generator) -> Clustering:
-        centroids = seed_centroids(rows, self.clusters, rng)
-        labels, prices = assign_balanced(rows @ centroids.T)
+    def _sample(self, rows: Matrix, rng: np.random.Generator) -> Matrix:
+        size = max(SAMPLE, 16 * self.clusters)
+        return rows if len(rows) <= size else rows[rng.choice(len(rows), size, replace=False)]
+
+    def _run(self, rows: Matrix, centroids: Matrix) -> Clustering:
+        exact = len(rows) * self.clusters <= EXACT
+        value, prices = -np.inf, None
         for _ in range(self.steps):
+            similarity = rows @ centroids.T
+            labels, prices = assign_balanced(similarity, prices, exact=exact)
             centroids = mean_directions(rows, labels, centroids)
-            previous = labels
-            labels, prices = assign_balanced(rows @ centroids.T, prices)
-            if np.array_equal(labels, previous):
+            before, value = value, _objective(similarity, labels)
+            if value - before <= TOLERANCE * value:
                 break
-        objective = float(np.einsum("nd,nd->", rows, centroids[labels], dtype=np.float64))
-        return Clustering(centroids, labels, objective)
+        return Clustering(centroids, labels, _objective(rows @ centroids.T, labels))
+
+
+def _objective(similarity: Matrix, labels: Labels) -> float:
+    return float(similarity[np.arange(len(labels)), labels].sum(dtype=np.float64))
 
 
 def seed_centroids(rows: Matrix, clusters: int, rng: np.random.Generator) -> Matrix:
