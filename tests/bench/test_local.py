@@ -62,7 +62,7 @@ def test_bad_prompts_end_the_demo_before_an_engine_starts(settings, tmp_path) ->
 
 
 def test_no_engine_caches_prefixes_and_workers_log_their_steps(settings) -> None:
-    worker = local._engine(settings, "d0", "eldr").spec
+    worker = local.local_engine(settings, "d0", "eldr").spec
     assert "--no-enable-prefix-caching" in worker.arguments(1)
     assert worker.options == {"step_log": str(settings.logs / "steps-d0.jsonl")}
     plain = local._engine(settings, "plain", "none").spec

@@ -71,7 +71,7 @@ async def _measure(settings: Settings, workload: Workload, engines: LocalPool, s
     with stages.stage("record plain vLLM's outputs, and the prompts' expert counts", total) as advance:
         reference, counts = await asyncio.gather(
             _reference(settings, workload.evaluation, engines.plain.url, advance),
-            _counts(settings, prompts, engines.prefill.url, advance),
+            record_counts(settings, prompts, engines.prefill.url, advance),
         )
         await asyncio.to_thread(engines.plain.stop)
     with stages.stage("fit the profile"):
@@ -96,7 +96,9 @@ async def _reference(
     return {reply.prompt: reply.text for reply in replies}
 
 
-async def _counts(settings: Settings, prompts: list[Prompt], url: str, advance: Advance) -> CalibrationSet:
+async def record_counts(
+    settings: Settings, prompts: list[Prompt], url: str, advance: Advance
+) -> CalibrationSet:
     """Counts of every prompt, in order, decoded as they will be served."""
     path = settings.out / "calibration.journal"
     path.unlink(missing_ok=True)

@@ -46,7 +46,7 @@ class LocalPool:
 
 def replay_engine(settings: Settings) -> LocalEngine:
     """An engine like the decode workers, not started."""
-    return _engine(settings, "replay", "eldr")
+    return local_engine(settings, "replay", "eldr")
 
 
 @contextmanager
@@ -54,14 +54,15 @@ def local_pool(settings: Settings) -> Iterator[LocalPool]:
     """Start all engines in parallel, and stop them at the end, whatever happens. EngineError if one does not
     start.
     """
-    plain = _engine(settings, "plain", "none")
-    prefill = _engine(settings, "p0", "eldr")
-    decode = [_engine(settings, f"d{index}", "eldr") for index in range(settings.decode)]
+    plain = local_engine(settings, "plain", "none")
+    prefill = local_engine(settings, "p0", "eldr")
+    decode = [local_engine(settings, f"d{index}", "eldr") for index in range(settings.decode)]
     with running([plain, prefill, *decode]):
         yield LocalPool(plain, prefill, decode)
 
 
-def _engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -> LocalEngine:
+def local_engine(settings: Settings, name: str, connector: Literal["eldr", "none"]) -> LocalEngine:
+    """An engine with a step log of its own, not started."""
     log = settings.step_log(name)
     log.unlink(missing_ok=True)
     return LocalEngine(

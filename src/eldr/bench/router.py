@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,11 +26,18 @@ wait $router
 class RouterProcess:
     """A router between the given workers (name -> URL); a context manager that starts it and always ends it.
 
-    log: file for its output. Raises EngineError with the end of the log where it does not come up.
+    log: file for its output. more: further flags of `eldr serve`. Raises EngineError with the end of the log
+    where it does not come up.
     """
 
     def __init__(
-        self, prefill: Mapping[str, str], decode: Mapping[str, str], policy: str, profile: Path, log: Path
+        self,
+        prefill: Mapping[str, str],
+        decode: Mapping[str, str],
+        policy: str,
+        profile: Path,
+        log: Path,
+        more: Sequence[str] = (),
     ) -> None:
         self.log = log
         self.port = free_port()
@@ -41,7 +48,7 @@ class RouterProcess:
         flags += [("--policy", policy), ("--profile", str(profile))]
         flags += [("--host", "127.0.0.1"), ("--port", str(self.port))]
         words = [word for flag in flags for word in flag]
-        self._command = [sys.executable, "-c", "from eldr.cli import main; main()", "serve", *words]
+        self._command = [sys.executable, "-c", "from eldr.cli import main; main()", "serve", *words, *more]
 
     def __enter__(self) -> "RouterProcess":
         with self.log.open("ab") as log:
