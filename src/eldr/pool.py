@@ -125,6 +125,10 @@ class WorkerPool:
         """Requests reserved on a worker and not yet released."""
         return int(self._ledger.requests(self._slot_of(worker_id))[0])
 
+    def has_available(self) -> bool:
+        """May any worker be chosen?"""
+        return bool(np.count_nonzero(self._ledger.available(self._slots)))
+
     def available(self, worker_id: str) -> bool:
         return bool(self._ledger.available(self._slot_of(worker_id))[0])
 

@@ -62,8 +62,13 @@ class _Merged(Collector):
                 yield metric
 
 
-class GapHistogram(Histogram):
-    """A histogram of the gaps between points in time."""
+class QuickHistogram(Histogram):
+    """A histogram without labels that takes a third of the time, which requests and tokens would feel."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:  # noqa: ARG002
+        """Count one value. Exemplars are not kept."""
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
+        self._sum.inc(amount)
 
     def observe_gaps(self, times_s: Sequence[float]) -> None:
         """Count the gaps between times that follow each other: for many much cheaper than one by one."""
@@ -117,11 +122,8 @@ class RouterMetrics:
         self._tpot = self._histogram(
             "eldr_request_time_per_output_token_seconds", "TPOT of each request.", ITL_BUCKETS
         )
-        self.itl = GapHistogram(
-            "eldr_inter_token_latency_seconds",
-            "Gaps between output events.",
-            buckets=ITL_BUCKETS,
-            registry=self.registry,
+        self.itl = self._histogram(
+            "eldr_inter_token_latency_seconds", "Gaps between output events.", ITL_BUCKETS
         )
         self._latency = self._histogram(
             "eldr_e2e_request_latency_seconds", "Arrival to last byte.", LATENCY_BUCKETS
@@ -176,5 +178,5 @@ class RouterMetrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(name, text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> QuickHistogram:
+        return QuickHistogram(name, text, buckets=buckets, registry=self.registry)

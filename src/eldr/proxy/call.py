@@ -61,7 +61,7 @@ class Call:
             signature=signature,
             label=self.label,
             prompt_tokens=self.prompt_tokens,
-            max_tokens=handoff.max_tokens(self.body),
+            max_tokens=self._max_tokens,
         )
 
     @property
@@ -72,7 +72,7 @@ class Call:
 
     def expected_tokens(self) -> float:
         """Prompt plus expected output tokens, for the ledger."""
-        return float((self.prompt_tokens or 0) + (handoff.max_tokens(self.body) or DEFAULT_OUTPUT_TOKENS))
+        return float((self.prompt_tokens or 0) + (self._max_tokens or DEFAULT_OUTPUT_TOKENS))
 
     def leg_headers(self, leg: str) -> CIMultiDict[str]:
         """The client's headers for a leg, under a request id of its own."""
@@ -80,6 +80,10 @@ class Call:
         passed[headers.REQUEST_ID] = f"{self.engine_id}-{leg}"
         self.trace.pass_on(passed)
         return passed
+
+    @cached_property
+    def _max_tokens(self) -> int | None:
+        return handoff.max_tokens(self.body)
 
     @cached_property
     def _engine_headers(self) -> CIMultiDict[str]:

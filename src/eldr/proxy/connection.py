@@ -29,7 +29,8 @@ class Connection(asyncio.Protocol):
         """Send a request; its answer is still to come."""
         answer = self._answer = Answer(worker, self._transport)
         self._heard_s = monotonic()
-        self._timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
         if self._lost:
             answer.lost(None)
         else:
@@ -38,8 +39,6 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> bool:
         """End an exchange; whether the connection can take another one. If not, it is closed: a cancel."""
-        if self._timer is not None:
-            self._timer.cancel()
         answer, self._answer = self._answer, None
         if answer is not None and answer.complete and answer.reusable and self.usable:
             answer.resume()
@@ -63,11 +62,16 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._answer is not None:
             self._answer.lost(exc)
 
     def _check_silence(self) -> None:
-        assert self._answer is not None
+        """Fail an answer that is silent for too long. One timer serves many requests; it ends when none runs."""
+        self._timer = None
+        if self._answer is None:
+            return
         if self._answer.paused:
             self._heard_s = monotonic()  # it is the client who lags
         left_s = self._heard_s + self._idle_timeout_s - monotonic()

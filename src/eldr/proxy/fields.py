@@ -40,5 +40,9 @@ def integer(raw: Raw) -> int | None:
 
 def truth(body: Body, field: str) -> bool:
     """Whether the field is there and true."""
-    value = decoded(body[field]) if field in body else None
+    if field not in body:
+        return False
+    value = decoded(body[field])
+    if isinstance(value, bool):
+        return value
     return str(value).strip().lower() in ("true", "1", "1.0", "on", "t", "yes", "y")

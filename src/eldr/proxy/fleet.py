@@ -119,10 +119,10 @@ class Fleet:
         Also returns the pool as the policy saw it. Raises NoWorkerError when none is available.
         """
         view = _without(self.view(), refused)
-        if not view.available.any():
+        if not np.count_nonzero(view.available):
             raise self._nobody()
-        preferred = _without(view, avoided)
-        view = preferred if preferred.available.any() else view
+        if avoided and np.count_nonzero((preferred := _without(view, avoided)).available):
+            view = preferred
         return self.policy.select(request, view), view
 
     def require_worker(self) -> None:
@@ -132,7 +132,9 @@ class Fleet:
 
     def has_worker(self) -> bool:
         """May any worker be chosen now?"""
-        return bool(self.view().available.any())
+        if self._tripped or self.pool.shut_elsewhere():
+            return bool(self.view().available.any())
+        return self.pool.has_available()
 
     def take(
         self, request: RoutingRequest, tokens: float, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY

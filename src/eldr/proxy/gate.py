@@ -1,8 +1,7 @@
 """Backpressure: how many requests run, how many wait for their turn, and how slowly a body may come."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 
@@ -26,23 +25,27 @@ class Gate:
         self._turns = asyncio.Semaphore(limits.in_flight)
         self.waiting = 0
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    def turn(self) -> AbstractAsyncContextManager[None]:
         """Hold a turn until the block ends. Raises TurnedAwayError: queue full, or too long a wait."""
+        return _Turn(self)
+
+    async def enter(self) -> None:
+        """Take a turn, which `leave` gives back."""
         if self._turns.locked():
             await self._wait()
         else:
             await self._turns.acquire()
-        try:
-            yield
-        finally:
-            self._turns.release()
+
+    def leave(self) -> None:
+        self._turns.release()
 
     async def read(self, request: web.Request) -> bytes:
         """The body of a request. Raises TurnedAwayError when it is too large or takes too long."""
         if not request.can_read_body:
             return b""
         try:
+            if request.content.is_eof():
+                return await request.read()  # it came with the headers: nothing to wait for
             async with asyncio.timeout(self._limits.body_timeout_s):
                 return await request.read()
         except TimeoutError:
@@ -66,3 +69,16 @@ class Gate:
             raise TurnedAwayError(503, "queue_timeout", "overloaded", text) from None
         finally:
             self.waiting -= 1
+
+
+class _Turn(AbstractAsyncContextManager[None]):
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __aenter__(self) -> None:
+        await self._gate.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._gate.leave()

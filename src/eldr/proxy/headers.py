@@ -34,6 +34,9 @@ _NOT_TO_ENGINE = {
 }
 _CREDENTIALS = {"authorization", "x-api-key"}
 _NOT_TO_CLIENT = {"content-length", "content-encoding", "date", "server", "x-request-id"}
+
+_KEPT_FROM_ENGINE = _HOP_BY_HOP | _NOT_TO_ENGINE
+_KEPT_FROM_CLIENT = _HOP_BY_HOP | _NOT_TO_CLIENT
 _MAX_ID_LENGTH = 256
 
 
@@ -43,7 +46,7 @@ def to_engine(headers: CIMultiDictProxy[str], engine_id: str, for_router: bool =
     traceparent passes, and Authorization unless the key in it was `for_router`. x-data-parallel-* would let a
     client choose a rank, so it does not.
     """
-    passed = _without(headers, _NOT_TO_ENGINE | (_CREDENTIALS if for_router else set()))
+    passed = _without(headers, _KEPT_FROM_ENGINE | _CREDENTIALS if for_router else _KEPT_FROM_ENGINE)
     for name in [name for name in passed if name.lower().startswith("x-data-parallel-")]:
         passed.popall(name, None)
     passed[REQUEST_ID] = engine_id
@@ -54,7 +57,7 @@ def to_engine(headers: CIMultiDictProxy[str], engine_id: str, for_router: bool =
 
 def to_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """An engine's headers for the client's answer, whose length and encoding are the router's matter."""
-    return _without(headers, _NOT_TO_CLIENT)
+    return _without(headers, _KEPT_FROM_CLIENT)
 
 
 def client_request_id(request: web.Request) -> str:
@@ -69,6 +72,7 @@ def new_id() -> str:
 
 
 def _without(headers: CIMultiDictProxy[str], dropped: set[str]) -> CIMultiDict[str]:
-    named = {name.strip().lower() for value in headers.getall("Connection", []) for name in value.split(",")}
-    unwanted = _HOP_BY_HOP | dropped | named
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in unwanted)
+    if "Connection" in headers:
+        named = ",".join(headers.getall("Connection")).lower().split(",")
+        dropped = dropped | {name.strip() for name in named}
+    return CIMultiDict([(name, value) for name, value in headers.items() if name.lower() not in dropped])

@@ -8,8 +8,8 @@ POST /v1/completions            from the client's traceparent, if it sent one
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -58,8 +58,8 @@ class OtelTrace(Trace):
     def __init__(self, tracer: Tracer, root: Span) -> None:
         self._tracer, self._root, self._running = tracer, root, root
 
-    @asynccontextmanager
-    async def leg(self, name: str, worker_id: str) -> AsyncIterator[None]:
+    @contextmanager
+    def leg(self, name: str, worker_id: str) -> Iterator[None]:
         span = self._tracer.start_span(
             name,
             context=set_span_in_context(self._root),

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Set
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Set
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TypeVar
 
@@ -166,9 +166,11 @@ class Router:
                 worker = choice.worker
                 call.prefill_worker = worker.id
                 try:
-                    async with self._leg(call, self.prefill, choice, body) as answer:
-                        await checked(answer)
-                        return await read_answer(answer)
+                    with call.trace.leg(self.prefill.role, worker.id):
+                        async with self._send(call, self.prefill, choice, body) as answer:
+                            choice.answered(answer.status)
+                            await checked(answer)
+                            return await read_answer(answer)
                 except RefusedError as error:
                     self._pass_over(self.prefill, choice, refused, error)
                 except UpstreamError:
@@ -193,23 +195,22 @@ class Router:
                 if self._decisions is not None:
                     call.note_decision(request, choice.view)
                 try:
-                    async with self._leg(call, self.decode, choice, body) as answer:
-                        client = await relay(call, worker, answer, self.metrics)
+                    with call.trace.leg(self.decode.role, worker.id):
+                        async with self._send(call, self.decode, choice, body) as answer:
+                            choice.answered(answer.status)
+                            client = await relay(call, worker, answer, self.metrics)
                     if call.outcome == "broken":
                         choice.failed()
                     return client
                 except RefusedError as error:
                     self._pass_over(self.decode, choice, refused, error)
 
-    @asynccontextmanager
-    async def _leg(self, call: Call, fleet: Fleet, choice: Attempt, body: bytes) -> AsyncIterator[Answer]:
-        """Send one leg to the worker that was chosen; leaving early is a cancel."""
-        worker, path = choice.worker, call.request.path
-        async with call.trace.leg(fleet.role, worker.id):  # the leg's headers name its span
-            headers = call.leg_headers(f"{ROLES[fleet.role]}{call.attempts}")
-            async with self.upstream.post(worker, path, body, headers) as answer:
-                choice.answered(answer.status)
-                yield answer
+    def _send(
+        self, call: Call, fleet: Fleet, choice: Attempt, body: bytes
+    ) -> AbstractAsyncContextManager[Answer]:
+        """One leg to the worker that was chosen; leaving its block early is a cancel."""
+        headers = call.leg_headers(f"{ROLES[fleet.role]}{call.attempts}")
+        return self.upstream.post(choice.worker, call.request.path, body, headers)
 
     def _pass_over(self, fleet: Fleet, choice: Attempt, refused: set[str], error: RefusedError) -> None:
         log.warning("%s; trying the next worker", error)

@@ -1,6 +1,6 @@
 """The trace of a request, as the router's path speaks to it. This one does nothing; see eldr.proxy.otel."""
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -15,7 +15,7 @@ _NOTHING = nullcontext()
 class Trace:
     """The spans of one request: request -> prefill, decide, decode. Off: no spans, headers untouched."""
 
-    def leg(self, name: str, worker_id: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG002
+    def leg(self, name: str, worker_id: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """A span around one leg on a worker, `prefill` or `decode`; an exception marks it as failed."""
         return _NOTHING
 
