@@ -14,6 +14,7 @@ COMMANDS = {
     "fit": "Fit a profile to a calibration set.",
     "inspect": "Describe a profile or a calibration set.",
     "simulate": "Compare policies on a simulated cluster, or replay logged decisions.",
+    "bench": "Measure what this machine does.",
     "paper": "Make the figures and tables of the paper again.",
 }
 
