@@ -1,8 +1,8 @@
 """Pieces of work whose results are kept: a run that was interrupted, or comes again, computes only what is
 new.
 
-A result is known by the function, its settings and the code that the function can reach, so that it is never
-that of another version.
+A result is known by the function, its settings and the code and data of the package that the function can
+reach, so that it is never that of another version. Data from elsewhere is taken not to change.
 """
 
 import ast
@@ -78,17 +78,20 @@ def _reachable(module: str) -> set[Path]:
 
 
 def _files(module: str) -> Iterator[Path]:
-    """The file of a module; of a package, all files directly in it, since it may import them by name."""
+    """The file of a module. Of a package its own, its data, and all modules where it imports them by name."""
     if module == "eldr":
         return
     base = PACKAGE.joinpath(*module.split(".")[1:])
-    if base.is_dir():
-        yield from base.glob("*.py")
+    if (own := base / "__init__.py").is_file():
+        yield from (own, *base.glob("*.json"))
+        yield from base.glob("*.py") if "pkgutil" in own.read_text() else ()
     elif (file := base.with_suffix(".py")).is_file():
         yield file
 
 
 def _imports(path: Path) -> Iterator[str]:
+    if path.suffix != ".py":
+        return
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("eldr."))

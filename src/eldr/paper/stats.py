@@ -14,8 +14,3 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         return mean, mean, mean
     half = float(stats.t.ppf(0.975, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample)))
     return mean, mean - half, mean + half
-
-
-def over(number: int, what: str = "seeds") -> str:
-    """What an interval of `interval` spans, in words."""
-    return f"95 % over {number} {what}" if number > 1 else f"one of the {what}"

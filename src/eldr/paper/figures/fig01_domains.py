@@ -5,7 +5,7 @@ from typing import Any
 from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, register
 from eldr.paper.measure.locality import domains, language_domains
 from eldr.paper.pieces import Piece
-from eldr.paper.sources import DOMAINS
+from eldr.paper.sources import RECORDED
 
 QWEN3 = "qwen3-30b-a3b"
 SHOWN = 0.9
@@ -13,7 +13,7 @@ SHOWN = 0.9
 
 
 def _pieces() -> dict[str, Piece]:
-    pieces = {source: Piece(domains, {"source": source}, source) for source in DOMAINS}
+    pieces = {source: Piece(domains, {"source": source}, source) for source in RECORDED}
     return {QWEN3: Piece(language_domains, {}, QWEN3), **pieces}
 
 
@@ -22,7 +22,7 @@ def _result(outputs: Outputs) -> Result:
     findings = [
         Finding(
             claim="gap",
-            source=f"{own['model']}, {len(own['domains'])} {DOMAINS[name]}",
+            source=f"{own['model']}, {len(own['domains'])} {RECORDED[name]}",
             evidence=own["evidence"],
             role="direction",
             mean=own["gap"][0],

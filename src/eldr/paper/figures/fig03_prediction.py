@@ -6,7 +6,7 @@ from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, re
 from eldr.paper.measure.locality import prediction
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import PREDICTED
+from eldr.paper.sources import ALL
 from eldr.paper.style import CYCLE, panels
 
 LIMIT = 4.0
@@ -14,14 +14,14 @@ LIMIT = 4.0
 
 
 def _pieces() -> dict[str, Piece]:
-    return {source: Piece(prediction, {"source": source}, source) for source in PREDICTED}
+    return {source: Piece(prediction, {"source": source}, source) for source in ALL}
 
 
 def _result(outputs: Outputs) -> Result:
     findings = [
         Finding(
             claim="pooled",
-            source=f"{own['model']}, {PREDICTED[name]}",
+            source=f"{own['model']}, {ALL[name]}",
             evidence=own["evidence"],
             role=role_of(own, fitted=True),
             mean=own["pooled"],

@@ -7,7 +7,7 @@ from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, register
 from eldr.paper.measure.locality import batches, language_batches
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import BATCHED, claim_of
+from eldr.paper.sources import ALL, claim_of
 from eldr.paper.style import CYCLE, MARKERS, panels, paper_range
 
 SIZES = (8, 16, 32, 64, 128)
@@ -20,8 +20,7 @@ QWEN3 = "qwen3-30b-a3b"
 
 def _pieces() -> dict[str, Piece]:
     own = {
-        source: Piece(batches, {"source": source, "sizes": SIZES, "draws": DRAWS}, source)
-        for source in BATCHED
+        source: Piece(batches, {"source": source, "sizes": SIZES, "draws": DRAWS}, source) for source in ALL
     }
     return {QWEN3: Piece(language_batches, {"sizes": SIZES}, QWEN3), **own}
 
@@ -39,7 +38,7 @@ def _result(outputs: Outputs) -> Result:
 def _finding(name: str, own: Mapping[str, Any], size: str, change: list[float]) -> Finding:
     domains = own["sizes"][size]["domains"]
     mean, low, high = change
-    kind = "languages, prompt tokens" if name == QWEN3 else BATCHED[name]
+    kind = "languages, prompt tokens" if name == QWEN3 else ALL[name]
     return Finding(
         claim=claim_of(kind),
         source=f"{own['model']}, {domains} {kind}, batch {size}",
@@ -55,9 +54,7 @@ def _finding(name: str, own: Mapping[str, Any], size: str, change: list[float]) 
 def _draw(plt: Any, result: Result) -> Any:
     figure, axes = panels(plt, 2, width=4.2, height=3.4, sharey=True)
     for panel, key in zip(axes, CLAIMS, strict=True):
-        own = {
-            name: s for name, s in result.series.items() if claim_of(BATCHED.get(name, "languages")) == key
-        }
+        own = {name: s for name, s in result.series.items() if claim_of(ALL.get(name, "languages")) == key}
         for source, color, marker in zip(own.values(), CYCLE, MARKERS, strict=False):
             sizes = [int(size) for size in source["sizes"]]
             change = [size["change"] for size in source["sizes"].values()]

@@ -7,28 +7,28 @@ from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, re
 from eldr.paper.measure.signatures import transformations
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import PREDICTED
+from eldr.paper.sources import ALL
 from eldr.paper.style import CYCLE, panels
 
 IDF = "idf"
 
 
 def _pieces() -> dict[str, Piece]:
-    return {source: Piece(transformations, {"source": source}, source) for source in PREDICTED}
+    return {source: Piece(transformations, {"source": source}, source) for source in ALL}
 
 
 def _result(outputs: Outputs) -> Result:
     findings = []
     for name, own in outputs.items():
         counted, gated = _best(own["rho"], gates=False), _best(own["rho"], gates=True)
-        findings.append(_finding("others", own, PREDICTED[name], counted))
+        findings.append(_finding("others", own, ALL[name], counted))
         if gated:
-            findings.append(_finding("gates", own, PREDICTED[name], gated))
+            findings.append(_finding("gates", own, ALL[name], gated))
     names = list(dict.fromkeys(name for own in outputs.values() for name in own["rho"]))
     rows = [
         [
             own["model"],
-            PREDICTED[source],
+            ALL[source],
             str(own["requests"]),
             *(_cell(own["rho"].get(name)) for name in names),
         ]
@@ -70,7 +70,7 @@ def _draw(plt: Any, result: Result) -> Any:
     for place, (source, own) in enumerate(result.series.items()):
         values = [own["rho"].get(name) or 0.0 for name in names]
         at = [n + (place + 0.5) * width - 0.4 for n in range(len(names))]
-        label = f"{own['model']}, {PREDICTED[source]} ({own['evidence']})"
+        label = f"{own['model']}, {ALL[source]} ({own['evidence']})"
         axes.bar(at, values, width, color=CYCLE[place % len(CYCLE)], label=label)
     axes.set_xticks(range(len(names)), names)
     axes.set(ylabel="rho (Spearman)", title="Signature similarity against decode overlap")

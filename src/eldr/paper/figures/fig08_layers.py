@@ -6,7 +6,7 @@ from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, re
 from eldr.paper.measure.signatures import layers
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import PREDICTED
+from eldr.paper.sources import ALL
 from eldr.paper.style import CYCLE, panels
 
 TRANSFORMATION = "idf"
@@ -14,8 +14,7 @@ TRANSFORMATION = "idf"
 
 def _pieces() -> dict[str, Piece]:
     return {
-        source: Piece(layers, {"source": source, "transformation": TRANSFORMATION}, source)
-        for source in PREDICTED
+        source: Piece(layers, {"source": source, "transformation": TRANSFORMATION}, source) for source in ALL
     }
 
 
@@ -23,7 +22,7 @@ def _result(outputs: Outputs) -> Result:
     findings = [
         Finding(
             claim="held_out",
-            source=f"{own['model']}, {PREDICTED[name]}",
+            source=f"{own['model']}, {ALL[name]}",
             evidence=own["evidence"],
             role=role_of(own),
             mean=own["held_out"]["kept"] - own["held_out"]["all"],
@@ -33,7 +32,7 @@ def _result(outputs: Outputs) -> Result:
     ]
     rows = [
         [
-            f"{own['model']}, {PREDICTED[name]}",
+            f"{own['model']}, {ALL[name]}",
             f"{own['kept']} of {own['layers']}",
             f"{max(own['curve']):.3f}",
             f"{own['curve'][-1]:.3f}",
@@ -51,7 +50,7 @@ def _draw(plt: Any, result: Result) -> Any:
     figure, (axes,) = panels(plt, 1, width=6.5, height=3.4)
     for color, (name, own) in zip(CYCLE, result.series.items(), strict=False):
         share = [100 * (n + 1) / own["layers"] for n in range(len(own["curve"]))]
-        label = f"{own['model']}, {PREDICTED[name]} ({own['evidence']})"
+        label = f"{own['model']}, {ALL[name]} ({own['evidence']})"
         axes.plot(share, own["curve"], color=color, label=label)
         axes.plot(share[own["kept"] - 1], max(own["curve"]), "*", color=color, ms=11)
     axes.set(xlabel="layers kept (% of the model's)", ylabel="rho", title="Layer by layer; star: N*")

@@ -6,7 +6,7 @@ from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, re
 from eldr.paper.measure.signatures import clusters
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import PREDICTED
+from eldr.paper.sources import ALL
 from eldr.paper.style import CYCLE
 
 WORKERS = 16
@@ -16,14 +16,14 @@ COLUMNS = 3
 
 def _pieces() -> dict[str, Piece]:
     settings = {"transformation": TRANSFORMATION, "workers": WORKERS}
-    return {source: Piece(clusters, {"source": source, **settings}, source) for source in PREDICTED}
+    return {source: Piece(clusters, {"source": source, **settings}, source) for source in ALL}
 
 
 def _result(outputs: Outputs) -> Result:
     findings = [
         Finding(
             claim="purity",
-            source=f"{own['model']}, {PREDICTED[name]}",
+            source=f"{own['model']}, {ALL[name]}",
             evidence=own["evidence"],
             role=role_of(own),
             mean=100 * (own["purity"] - own["by_chance"]),
@@ -33,7 +33,7 @@ def _result(outputs: Outputs) -> Result:
     ]
     rows = [
         [
-            f"{own['model']}, {PREDICTED[name]}",
+            f"{own['model']}, {ALL[name]}",
             str(sum(own["sizes"])),
             f"{min(own['sizes'])} to {max(own['sizes'])}",
             f"{own['explained'][0]:.0%}, {own['explained'][1]:.0%}",

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eldr.paper.measure.sources import qwen3_languages, traces_of
+from eldr.paper.measure.sources import traces_of
 from eldr.paper.stats import interval
 from eldr.profile.active import expected_active
 from eldr.signature.quality import decode_overlap
+from eldr.traces.recorded import qwen3_30b
 
 SAMPLE = 400
 """More requests than these are sampled for pairs."""
@@ -46,8 +47,9 @@ def domains(source: str, seed: int = 0) -> dict[str, Any]:
 
 def language_domains() -> dict[str, Any]:
     """Fig. 1 for Qwen3-30B-A3B: its languages as wholes, since no single requests were recorded."""
-    names, rates = qwen3_languages()
-    return {"model": "Qwen3-30B-A3B", "evidence": "trace", **_deviation(list(names), rates)}
+    languages = qwen3_30b().languages
+    rates = np.stack(list(languages.values()))
+    return {"model": "Qwen3-30B-A3B", "evidence": "trace", **_deviation(list(languages), rates)}
 
 
 def _deviation(names: list[str], rates: Rates) -> dict[str, Any]:
@@ -133,7 +135,8 @@ def _active(rates: Rates, rows: npt.NDArray[np.intp]) -> float:
 def language_batches(sizes: Sequence[int]) -> dict[str, Any]:
     """Fig. 4 for Qwen3-30B-A3B's languages: tokens of one language against as many of each, independent
     draws."""
-    names, rates = qwen3_languages()
+    languages = qwen3_30b().languages
+    rates = np.stack(list(languages.values()))
     by_size = {}
     for size in sizes:
         same = [float((1 - (1 - own) ** size).sum(axis=1).mean()) for own in rates]
@@ -141,7 +144,7 @@ def language_batches(sizes: Sequence[int]) -> dict[str, Any]:
         mixed = float((1 - idle).sum(axis=1).mean())
         changes = [100 * (value / mixed - 1) for value in same]
         by_size[str(size)] = {
-            "domains": len(names),
+            "domains": len(languages),
             "same": float(np.mean(same)),
             "mixed": mixed,
             "change": (float(np.mean(changes)), min(changes), max(changes)),
