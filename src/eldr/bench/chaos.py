@@ -59,7 +59,9 @@ SETTINGS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def router(engines: dict[str, list[ChaosEngine]], folder: Path) -> AsyncIterator[tuple[str, str, int]]:
+async def router(
+    engines: dict[str, list[ChaosEngine]], folder: Path, processes: int
+) -> AsyncIterator[tuple[str, str, int]]:
     """The URLs of a router before some engines and of its admin API, and its process id."""
     port, admin_port, log = free_port(), free_port(), folder / "router.log"
     profile, key, settings = folder / "p.safetensors", folder / "key", folder / "eldr.yaml"
@@ -67,7 +69,14 @@ async def router(engines: dict[str, list[ChaosEngine]], folder: Path) -> AsyncIt
     key.write_text(ADMIN_KEY, encoding="utf-8")
     urls = {role: [engine.url for engine in those] for role, those in engines.items()}
     admin = {"port": admin_port, "key_file": str(key)}
-    given = {**SETTINGS, **urls, "profile": str(profile), "port": port, "admin": admin}
+    given = {
+        **SETTINGS,
+        **urls,
+        "profile": str(profile),
+        "port": port,
+        "admin": admin,
+        "processes": processes,
+    }
     settings.write_text(yaml.safe_dump(given), encoding="utf-8")
     command = [sys.executable, "-c", PROGRAM, "serve", "--config", str(settings)]
     started = running(command, port, log)  # waits for the router, which waits for engines of this loop
@@ -93,12 +102,12 @@ async def settled(count: Callable[[], Awaitable[int]]) -> int:
     return left
 
 
-async def chaos(seconds: float, streams: int, seed: int, folder: Path) -> dict[str, Any]:
+async def chaos(seconds: float, streams: int, seed: int, folder: Path, processes: int = 1) -> dict[str, Any]:
     """Run it; return the report."""
     rng, blocks = random.Random(seed), dict[str, str]()
     engines = {role: [await ChaosEngine(blocks).start() for _ in range(n)] for role, n in FIRST.items()}
     async with (
-        router(engines, folder) as (url, admin, process),
+        router(engines, folder, processes) as (url, admin, process),
         aiohttp.ClientSession(timeout=ASK_S) as http,
     ):
         tormentor = Tormentor(engines, blocks, admin, ADMIN_KEY, http, rng)
@@ -179,14 +188,16 @@ def text_of(report: dict[str, Any]) -> str:
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True)
 @click.option("--streams", default=200, show_default=True, help="Concurrent requests.")
+@click.option("--processes", default=1, show_default=True, help="Router processes.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSON file to write.")
-def main(minutes: float, streams: int, seed: int, out: Path | None) -> None:
+def main(minutes: float, streams: int, processes: int, seed: int, out: Path | None) -> None:
     """Torment engines behind a router, say how requests ended; status 1 where something was violated."""
     with tempfile.TemporaryDirectory(prefix="eldr-chaos-") as folder:
-        found = asyncio.run(chaos(60 * minutes, streams, seed, Path(folder)))
+        found = asyncio.run(chaos(60 * minutes, streams, seed, Path(folder), processes))
     facts = {"evidence": "mock", "machine": describe_machine(), "settings": SETTINGS}
-    report = {**facts, "minutes": minutes, "streams": streams, "seed": seed, **found}
+    asked = {"minutes": minutes, "streams": streams, "processes": processes, "seed": seed}
+    report = {**facts, **asked, **found}
     click.echo(text_of(report))
     if out is not None:
         with replacing(out) as file:

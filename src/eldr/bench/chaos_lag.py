@@ -7,9 +7,11 @@ tells. A router that keeps itself busy, or waits for something else, gets no exc
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from eldr.bench.usage import process_tree
 
 STEP_S, DELAY_STEP_S = 0.05, 1.0
 """How often the loop and the waits for a CPU are looked at."""
@@ -23,9 +25,9 @@ engine miss its checks (of 1 s, which take several turns of both loops)."""
 
 
 class Overload:
-    """Watches the running loop, and the process of `pid`, while `run` runs.
+    """Watches the running loop, and the process of `pid` with its children, while `run` runs.
 
-    lost_s, worst_s: lag of the loop in all, and the longest one. waited_s: for a CPU, of the process.
+    lost_s, worst_s: lag of the loop in all, and the longest one. waited_s: for a CPU, of these processes.
     """
 
     def __init__(self, pid: int) -> None:
@@ -89,8 +91,9 @@ class Overload:
 
 
 def cpu_wait_s(pid: int) -> float:
-    """How long the main thread of a process has been ready to run without a CPU; 0 once it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+    """How long a process and its children have in all been ready to run, without a CPU (main threads)."""
+    waited_ns = 0
+    for each in process_tree(pid):
+        with suppress(OSError, IndexError):  # it may just have ended
+            waited_ns += int(Path(f"/proc/{each}/schedstat").read_text().split()[1])
+    return waited_ns / 1e9
