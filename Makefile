@@ -6,13 +6,14 @@
 # make setup   .venv with vLLM for the CPU, which the others also make
 # make model   train the embedded model again (about 40 minutes)
 # make results what the benchmarks kept, as docs/results.md and in the README
-# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router
+# make paper   every figure and table of the paper again, and docs/reproduction.md from them
+# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test test-unit test-engine fuzz demo model chaos results \
-        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router
+.PHONY: help setup check test test-unit test-engine fuzz demo model chaos results paper \
+        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -68,6 +69,15 @@ bench-capture: $(READY)
 # docs/results.md and the README's numbers, from what the benchmarks kept in docs/bench.
 results: $(READY)
 	$(BIN)/python -m eldr.bench.results_page docs/bench docs/results.md README.md
+
+# Finished pieces are kept in build/paper, so a run that was stopped goes on.
+paper: $(READY)
+	$(BIN)/eldr paper all
+
+# How fast the simulator is, and how far it can be trusted. The run with a million requests takes minutes.
+bench-sim: $(READY)
+	$(BIN)/python -m eldr.bench.sim_speed --out docs/bench --page docs/simulator.md
+	$(BIN)/python -m eldr.bench.sim_validity --out docs/bench --page docs/simulator.md
 
 bench-router-overhead: $(READY)
 	$(BIN)/python -m eldr.bench.router_overhead --out docs/bench/router_overhead.json

@@ -21,7 +21,8 @@ def test_requests_of_one_domain_are_more_alike() -> None:
     assert found["domains"] == list(DOMAINS)
     assert found["within"] > found["between"]
     mean, low, high = found["gap"]
-    assert low < mean == pytest.approx(found["within"] - found["between"]) < high
+    assert mean == pytest.approx(found["within"] - found["between"])
+    assert low < mean < high
     assert np.array(found["deviation"]).shape == (2, 8)
 
 
