@@ -7,12 +7,14 @@ the time depends on the shape and hardly on the values. Both targets are printed
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 import numpy as np
 
+from eldr.bench.documents import replace_part
 from eldr.bench.machine import describe_machine
 from eldr.files import replacing
 from eldr.program import run
@@ -98,16 +100,20 @@ def measure(policy: str, workers: int, count: int, target_s: float, seed: int = 
     )
 
 
+SIZES = ((16, 10_000, 5.0), (1024, 1_000_000, 600.0))
+"""Decode workers, requests, and seconds that a run is to take at most."""
+
+
 @click.command()
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="For sim_speed.json."
+    "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to fill."
 )
-@click.option("--quick", is_flag=True, help="Leave out the run with a million requests.")
-def main(out: Path, quick: bool) -> None:
+@click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="To fill.")
+@click.option("--quick", is_flag=True, help="Leave out the runs with a million requests, and write nothing.")
+def main(out: Path, page: Path | None, quick: bool) -> None:
     """Measure the simulator's speed."""
     rows = []
-    sizes = [(16, 10_000, 5.0), (1024, 1_000_000, 600.0)][: 1 if quick else 2]
-    for workers, count, target_s in sizes:
+    for workers, count, target_s in SIZES[: 1 if quick else None]:
         for policy in ("jsq", "locality_band"):
             rows.append(row := measure(policy, workers, count, target_s))
             print(
@@ -115,9 +121,27 @@ def main(out: Path, quick: bool) -> None:
                 f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB (target 4)",
                 flush=True,
             )
+    if quick:
+        return
     report = {"machine": describe_machine(), "rows": msgspec.to_builtins(rows)}
     with replacing(out / "sim_speed.json") as file:
         file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    if page is not None:
+        replace_part(page, "speed", table(rows))
+
+
+def table(rows: Sequence[Speed]) -> str:
+    """The runs as Markdown."""
+    lines = [
+        "| decode workers | requests | policy | mean batch | seconds | target | GiB | target |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.decode_workers:,} | {r.requests:,} | {r.policy} | {r.mean_batch:.0f} | {r.cpu_s:.1f} | {r.target_s:g} "
+        f"| {r.peak_gib:.2f} | {r.target_gib:g} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""One run live on real engines and in the simulator."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from eldr.bench.results import PolicyRun
+from eldr.bench.sim_live import LiveRun, decision_log, load_live
+from eldr.metrics.decisions import DecisionRecord, read_decisions
+from eldr.profile.artifact import Profile
+from eldr.profile.dataset import CalibrationSet
+from eldr.sim import ClusterSpec, Kinds, SimResult, StepCost, kinds_of, make_requests, simulate
+from eldr.sim.cost import Moe, Prefill, Rest, Transfer
+from eldr.sim.fitting import LinearFit, fit_linear
+from eldr.sim.replay import Replay, replay_decisions
+
+BATCH_TOKENS = 2048
+"""The engines' limit of a prefill step (EngineSpec)."""
+
+ROUTER_SEED = 0
+
+
+class LiveCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy. same, within_rounding: logged decisions that it takes again from what it saw.
+
+    error: simulated / live - 1 of active experts. step_r2: of the step times that the run is simulated with.
+    """
+
+    policy: str
+    decode_workers: int
+    decisions: int
+    same: int
+    within_rounding: int
+    live_active: float
+    simulated_active: float
+    error: float
+    live_batch: float
+    simulated_batch: float
+    live_tpot_p50_ms: float
+    simulated_tpot_p50_ms: float
+    step_r2: float
+
+
+def check_live(work: Path) -> list[LiveCheck]:
+    """Compare what `eldr.bench.sim_live` kept."""
+    live, profile = load_live(work), Profile.load(work / "profile.safetensors")
+    served = CalibrationSet.load(work / "served.npz")
+    kinds = kinds_of(served, profile)
+    checks = []
+    for run in live.runs:
+        log = list(read_decisions(decision_log(work / "logs", run.policy)))
+        options = {"tau": profile.info.tau} if run.policy == "locality_band" else {}
+        replay = replay_decisions(log, options=options, seed=ROUTER_SEED)
+        cost, fit = live_cost(run, log, served)
+        checks.append(_check(run, replay, _simulate(live, run, kinds, served, profile, cost), fit))
+    return checks
+
+
+def _simulate(
+    live: LiveRun, run: PolicyRun, kinds: Kinds, served: CalibrationSet, profile: Profile, cost: StepCost
+) -> SimResult:
+    rows = np.array(live.row)
+    requests = make_requests(kinds, np.zeros(len(rows)), rows, served.prompt_tokens[rows], live.max_tokens)
+    spec = ClusterSpec(prefill=1, decode=len(run.steps), prefill_batch_tokens=BATCH_TOKENS)
+    return simulate(requests, spec, run.policy, profile, cost, ROUTER_SEED, in_flight=live.in_flight)
+
+
+def live_cost(
+    run: PolicyRun, log: list[DecisionRecord], served: CalibrationSet
+) -> tuple[StepCost, LinearFit]:
+    """Step times of this run, on this machine: fixed, an active expert, a request of the batch.
+
+    Prefill and transfer are what the quicker requests took, so that queues are the simulator's own.
+    """
+    x, step_us = step_times(run)
+    fit = fit_linear(x, step_us, np.arange(len(x)) % 10)
+    fixed, active, token = fit.coefficients.tolist()
+    prefill_s = [record.decided_s - record.arrival_s for record in log]
+    first_s = [r.first_token_s - r.decided_s for r in log if r.first_token_s is not None]
+    transfer_us = max(0.0, float(np.percentile(first_s, 25)) * 1e6 - float(np.median(step_us)))
+    cost = StepCost(
+        name="live",
+        gpu="this machine",
+        model=served.model,
+        layers=1,
+        experts=served.experts,
+        top_k=served.top_k,
+        moe=Moe(fixed_us=fixed, active_us=active),
+        rest=Rest(token_us=token),
+        prefill=Prefill(fixed_us=float(np.percentile(prefill_s, 25)) * 1e6),
+        transfer=Transfer(fixed_us=transfer_us),
+    )
+    return cost, fit
+
+
+def step_times(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
+    """[n, 3] ones, active experts and batch, and microseconds [n], of steps that follow another at once."""
+    parts = []
+    for worker in run.steps:
+        steps = sorted((s.at_s, s.batch, s.active) for s in run.log if s.worker == worker)
+        at_s, batch, active = np.array(steps).T
+        parts.append(np.stack([np.diff(at_s) * 1e6, active[1:], batch[1:]]))
+    step_us, active, batch = np.concatenate(parts, axis=1)
+    busy = step_us < 4 * np.median(step_us)  # a longer gap is an engine with nothing to do
+    return np.stack([np.ones_like(active), active, batch], axis=1)[busy], step_us[busy]
+
+
+def _check(run: PolicyRun, replay: Replay, result: SimResult, fit: LinearFit) -> LiveCheck:
+    summary, tpot = result.summary, result.summary.tpot_s
+    assert summary.active_experts is not None
+    assert summary.mean_batch is not None
+    assert tpot is not None
+    return LiveCheck(
+        policy=run.policy,
+        decode_workers=len(run.steps),
+        decisions=replay.decisions,
+        same=replay.same,
+        within_rounding=replay.within_rounding,
+        live_active=run.active_experts,
+        simulated_active=summary.active_experts,
+        error=summary.active_experts / run.active_experts - 1,
+        live_batch=run.total.mean_batch,
+        simulated_batch=summary.mean_batch,
+        live_tpot_p50_ms=run.tpot_p50_ms,
+        simulated_tpot_p50_ms=tpot.p50 * 1e3,
+        step_r2=fit.r2,
+    )
