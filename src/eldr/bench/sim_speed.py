@@ -137,8 +137,8 @@ def table(rows: Sequence[Speed]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.decode_workers:,} | {r.requests:,} | {r.policy} | {r.mean_batch:.0f} | {r.cpu_s:.1f} | {r.target_s:g} "
-        f"| {r.peak_gib:.2f} | {r.target_gib:g} |"
+        f"| {r.decode_workers:,} | {r.requests:,} | {r.policy} | {r.mean_batch:.0f} | {r.cpu_s:.1f} "
+        f"| {r.target_s:g} | {r.peak_gib:.2f} | {r.target_gib:g} |"
         for r in rows
     ]
     return "\n".join(lines)
