@@ -173,7 +173,12 @@ def test_what_cannot_be_handed_off_runs_on_one_worker(sent: dict[str, Any], reas
 DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'"x"', b'{"a": NaN}', b"\xff", b'{"a": 1} x', DEEP])
+NO_TEXT = b'{"prompt": "\xf2", "max_tokens": 2}'
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[1]", b'"x"', b'{"a": NaN}', b"\xff", b'{"a": 1} x', DEEP, NO_TEXT]
+)
 def test_a_body_that_is_no_json_object_is_the_clients_mistake(data: bytes) -> None:
     with pytest.raises(handoff.BadRequestError, match="the body is not a JSON object"):
         handoff.parse(data)

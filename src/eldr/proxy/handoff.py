@@ -55,6 +55,8 @@ class PrefillAnswer:
 def parse(data: bytes, dialect: Dialect = COMPLETIONS) -> Body:
     """The client's body without what only the router may say to an engine. Raises BadRequestError."""
     try:
+        if not data.isascii():
+            data.decode()  # msgspec does not look into raw values, and what is no text fails in an engine
         body = msgspec.json.decode(data, type=Body)
     except JSON_ERRORS as error:
         raise BadRequestError(f"the body is not a JSON object: {error}") from None
