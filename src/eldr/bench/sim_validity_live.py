@@ -7,6 +7,7 @@ import numpy as np
 
 from eldr.bench.results import PolicyRun
 from eldr.bench.sim_live import LiveRun, decision_log, load_live
+from eldr.bench.sim_live_batches import Floats, live_batches
 from eldr.metrics.decisions import DecisionRecord, read_decisions
 from eldr.profile.artifact import Profile
 from eldr.profile.dataset import CalibrationSet
@@ -24,7 +25,10 @@ ROUTER_SEED = 0
 class LiveCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One policy. same, within_rounding: logged decisions that it takes again from what it saw.
 
-    error: simulated / live - 1 of active experts. step_r2: of the step times that the run is simulated with.
+    counted, expected: active experts of the live steps whose batch is known (`known_share` of them), and what
+    the simulator expects of that batch; batches_error: expected / counted - 1.
+    error: simulated / live - 1 of active experts over the whole run, with batches of the simulation's own.
+    step_r2: of the step times that the run is simulated with.
     """
 
     policy: str
@@ -32,6 +36,10 @@ class LiveCheck(msgspec.Struct, frozen=True, kw_only=True):
     decisions: int
     same: int
     within_rounding: int
+    known_share: float
+    counted: float
+    expected: float
+    batches_error: float
     live_active: float
     simulated_active: float
     error: float
@@ -53,7 +61,8 @@ def check_live(work: Path) -> list[LiveCheck]:
         options = {"tau": profile.info.tau} if run.policy == "locality_band" else {}
         replay = replay_decisions(log, options=options, seed=ROUTER_SEED)
         cost, fit = live_cost(run, log, served)
-        checks.append(_check(run, replay, _simulate(live, run, kinds, served, profile, cost), fit))
+        batches = live_batches(run, live.row, kinds.experts)
+        checks.append(_check(run, replay, batches, _simulate(live, run, kinds, served, profile, cost), fit))
     return checks
 
 
@@ -106,17 +115,24 @@ def step_times(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([np.ones_like(active), active, batch], axis=1)[busy], step_us[busy]
 
 
-def _check(run: PolicyRun, replay: Replay, result: SimResult, fit: LinearFit) -> LiveCheck:
+def _check(
+    run: PolicyRun, replay: Replay, batches: tuple[Floats, float], result: SimResult, fit: LinearFit
+) -> LiveCheck:
     summary, tpot = result.summary, result.summary.tpot_s
     assert summary.active_experts is not None
     assert summary.mean_batch is not None
     assert tpot is not None
+    counted, expected = batches[0].mean(axis=0).tolist()
     return LiveCheck(
         policy=run.policy,
         decode_workers=len(run.steps),
         decisions=replay.decisions,
         same=replay.same,
         within_rounding=replay.within_rounding,
+        known_share=batches[1],
+        counted=counted,
+        expected=expected,
+        batches_error=expected / counted - 1,
         live_active=run.active_experts,
         simulated_active=summary.active_experts,
         error=summary.active_experts / run.active_experts - 1,

@@ -88,20 +88,32 @@ def _live(checks: Sequence[LiveCheck]) -> str:
             c.policy,
             f"{c.same} of {c.decisions}"
             + (f" (+{c.within_rounding} within rounding)" if c.within_rounding else ""),
-            f"{c.live_active:.2f}",
-            f"{c.simulated_active:.2f}",
+            f"{c.counted:.2f} / {c.expected:.2f}",
+            f"{c.batches_error:+.2%}",
+            f"{c.live_active:.2f} / {c.simulated_active:.2f}",
             f"{c.error:+.1%}",
             f"{c.live_batch:.1f} / {c.simulated_batch:.1f}",
             f"{c.live_tpot_p50_ms:.0f} / {c.simulated_tpot_p50_ms:.0f}",
         ]
         for c in checks
     ]
-    header = ["policy", "same decisions", "active, live", "simulated", "error", "batch", "TPOT p50 ms"]
+    header = [
+        "policy",
+        "same decisions",
+        "live batches",
+        "error",
+        "own batches",
+        "error",
+        "batch",
+        "TPOT p50 ms",
+    ]
     return "\n".join(
         [
             title,
-            f"Embedded model, 1P{checks[0].decode_workers}D, a backlog. Decisions: the router's log, taken "
-            "again. Step times are fitted to the run itself, so TPOT is no prediction.\n",
+            f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. Decisions: the "
+            "router's log, taken again. Live batches: active experts of the steps whose batch is known from the "
+            f"times of requests ({min(c.known_share for c in checks):.0%} of the steps or more). Own batches: the "
+            "whole run simulated, with step times fitted to it, so TPOT is no prediction.\n",
             _table(header, rows),
         ]
     )
