@@ -3,7 +3,7 @@
     client body -> parse -> prefill_body -> [prefill worker] -> read_prefill -> decode_body -> [decode worker]
 
 The top-level fields of a body stay raw bytes, so unknown fields, number formats and long texts pass verbatim,
-and whatever shapes the prompt is the same in both legs. The rules and why: docs/operations.md, "Hand-off".
+and whatever shapes the prompt is the same in both legs. The rules and why: docs/handoff.md.
 """
 
 from dataclasses import dataclass
