@@ -4,6 +4,7 @@ import csv
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -92,14 +93,20 @@ def read_rtx_parts(folder: Path) -> dict[str, tuple[Floats, Floats]]:
 
 
 def _rows(path: Path, wanted: Callable[[Row], bool] = lambda _: True) -> list[Row]:
+    rows = [row for row in _read(path) if wanted(row)]
+    if not rows:
+        raise CalibrationError(f"{path} has no row of what was asked for")
+    return rows
+
+
+@cache
+def _read(path: Path) -> list[Row]:
+    """All rows of a table, which many costs are made from."""
     if not path.is_file():
         raise CalibrationError(f"no latency table at {path}; set ELDR_DATA to the data folder")
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if wanted(row)]
-    if not rows:
-        raise CalibrationError(f"{path} has no row of what was asked for")
-    return rows
+        return list(csv.DictReader(file))
 
 
 def _column(rows: list[Row], name: str) -> Floats:

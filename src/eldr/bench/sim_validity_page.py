@@ -110,10 +110,10 @@ def _live(checks: Sequence[LiveCheck]) -> str:
     return "\n".join(
         [
             title,
-            f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. Decisions: the "
-            "router's log, taken again. Live batches: active experts of the steps whose batch is known from the "
-            f"times of requests ({min(c.known_share for c in checks):.0%} of the steps or more). Own batches: the "
-            "whole run simulated, with step times fitted to it, so TPOT is no prediction.\n",
+            f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. "
+            "Decisions: the router's log, taken again. Live batches: active experts of the steps whose batch "
+            f"is known from the times of requests ({min(c.known_share for c in checks):.0%} of them or more). "
+            "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction.\n",
             _table(header, rows),
         ]
     )
