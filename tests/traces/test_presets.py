@@ -88,4 +88,4 @@ def test_the_page_shows_targets_beside_what_was_achieved() -> None:
     text = fit_page.page(parameters, [("tasks", goals, {FITTED: [[-0.12, -0.14]], "x": [[-0.3]]})], cosines)
     assert "| change | [-0.200, -0.100] | -0.130 ± 0.010 | -0.300 (!) | Fig. 4 |" in text
     assert "a-c: 0.70, recorded 0.60" in text
-    assert "popularity 1.400" in text
+    assert "popularity 1.200" in text

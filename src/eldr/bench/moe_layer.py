@@ -93,7 +93,7 @@ def measure(
     except ImportError as error:
         raise ConfigError(f"`eldr bench moe-layer` needs torch 2.10 or newer ({error})") from None
     machine = describe_machine()
-    found = side.Device.find(device, f"{machine['processor']}, {machine['cores']} cores")
+    found = side.Device.find(device, str(machine["processor"]))
     room = int((memory_gib or MEMORY_GIB[found.kind]) * 2**30)
     runs = []
     for shape in shapes:
@@ -112,7 +112,7 @@ def measure(
 def layer_run(
     shape: ModelShape, dtype: str, expert_bytes: int, resident: int, points: list[Point]
 ) -> LayerRun:
-    """Fit the points. The least time of each is fitted: other work on the machine can only add."""
+    """Fit the points. The least time of each is fitted: other work on a shared machine can only add."""
     fit = fit_points(points)
     fixed, active, token = fit.coefficients.tolist()
     return LayerRun(

@@ -38,7 +38,7 @@ class Device:
         if wanted == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: torch sees no CUDA GPU here; use --device cpu")
         if wanted == "cpu" or not torch.cuda.is_available():
-            return cls("cpu", f"{cpu_name}, {torch.get_num_threads()} threads", torch.float32)
+            return cls("cpu", f"{cpu_name}, 1 thread", torch.float32)
         return cls("cuda", torch.cuda.get_device_name(), torch.bfloat16)
 
 
@@ -128,10 +128,16 @@ def time_us(layer: MoeLayer, tokens: int, active: int, repeats: int, rng: np.ran
 
 
 def _cpu_us(layer: MoeLayer, x: torch.Tensor, experts: Sequence[torch.Tensor]) -> float:
-    start = time.perf_counter()
-    for each in experts:
-        layer.run(x, each)
-    return (time.perf_counter() - start) * 1e6 / len(experts)
+    """A call's CPU time on one thread: what other programs take of a shared machine is not in it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        start = time.thread_time()
+        for each in experts:
+            layer.run(x, each)
+        return (time.thread_time() - start) * 1e6 / len(experts)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _gpu_us(layer: MoeLayer, x: torch.Tensor, experts: Sequence[torch.Tensor]) -> float:

@@ -32,10 +32,10 @@ PROMPT_TOKENS = 300
 """About what the public benchmarks' prompts have (docs/traces.md)."""
 
 FIT_LAYERS = np.arange(3, 48, 6)
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 """Draws that are measured of the fitted shape; of the others, which only take its scales, the first."""
 
-START = Scales(popularity=1.4, domain=1.2, topic=0.6, request=0.5, domain_phase=0.5, phase=0.4)
+START = Scales(popularity=1.2, domain=1.4, topic=0.6, request=0.6, domain_phase=0.5, phase=0.5)
 
 WILDCHAT = {"en": 47.6, "zh": 27.8, "ru": 9.2, "fr": 2.4, "pt": 2.1, "es": 1.8, "de": 4.6, "ja": 4.6}
 """Shares of the languages in the paper's Fig. 5; its other 9.2 % are German and Japanese here, in halves."""
@@ -137,6 +137,7 @@ def fit(job: Job, evaluations: int) -> Scales:
         residuals,
         start,
         diff_step=0.05,
+        ftol=0.02,
         x_scale=0.3,
         bounds=(np.log(0.02), np.log(4.0)),
         max_nfev=evaluations,
@@ -170,7 +171,7 @@ def achieved(job: Job, scales: Scales, model: str) -> list[list[float]]:
 @click.command()
 @click.option("--presets", type=click.Path(path_type=Path), default=Path(__file__).with_name("presets.json"))
 @click.option("--page", type=click.Path(path_type=Path), default=Path("docs/synthetic.md"), show_default=True)
-@click.option("--evaluations", type=click.IntRange(1), default=25, show_default=True, help="Of the fit.")
+@click.option("--evaluations", type=click.IntRange(1), default=12, show_default=True, help="Steps of the fit.")
 def main(presets: Path, page: Path, evaluations: int) -> None:
     """Fit both workloads, and write the parameters and the page."""
     counts = qwen3_30b()

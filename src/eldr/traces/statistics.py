@@ -93,7 +93,7 @@ def cluster_change(traces: ExpertTraces, workers: int, batch: int, *, seed: int 
     """
     half = len(traces) // 2
     transform = SignatureTransform("idf").fit(traces.prefill[:half])
-    fitted = BalancedKMeans(workers, seed=seed).fit(transform.transform_many(traces.prefill[:half]))
+    fitted = BalancedKMeans(workers, seed=seed, starts=1).fit(transform.transform_many(traces.prefill[:half]))
     nearest = (transform.transform_many(traces.prefill[half:]) @ fitted.centroids_.T).argmax(axis=1)
     return grouping_change(traces.decode_rates(slice(half, None)), nearest, batch, seed=seed)[2]
 
