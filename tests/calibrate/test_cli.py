@@ -115,3 +115,25 @@ def test_nobody_at_the_address_and_empty_files(tmp_path, prompt_file) -> None:
             "--out",
             tmp_path / "c.npz",
         )
+
+
+def test_a_named_benchmark_from_a_folder(tmp_path) -> None:
+    (tmp_path / "tasks").mkdir()
+    rows = [{"prompt": f"question {n}", "domain": "math"} for n in range(20)]
+    (tmp_path / "tasks" / "gsm8k.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    out = tmp_path / "cal.npz"
+    with running(FakeEngine()) as url:
+        output = run(
+            "--engine", url, "--benchmark", "gsm8k", "--data", tmp_path, "--limit", 5, "--out", out
+        )  # fmt: skip
+    assert "5 prompts from the tasks folder of" in output
+    assert "math 5" in output
+    assert CalibrationSet.load(out).label.tolist() == ["math"] * 5
+
+
+@pytest.mark.parametrize("which", [[], ["--prompts", "p", "--benchmark", "gsm8k"]])
+def test_prompts_or_a_benchmark_but_not_both(tmp_path, which: list[str]) -> None:
+    arguments = ["--engine", "http://127.0.0.1:9", "--out", str(tmp_path / "c.npz"), *which]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2
+    assert "give either --prompts or --benchmark" in result.output

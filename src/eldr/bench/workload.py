@@ -1,12 +1,12 @@
 """Mixed-domain prompts for the demo and the benchmarks: one half to calibrate on, the other to serve."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from eldr.calibrate.mix import data_folder as data_folder
 from eldr.calibrate.prompts import Prompt, read_prompts
 from eldr.embedded import prompts_path
 from eldr.errors import CalibrationError
@@ -29,15 +29,6 @@ class Workload:
     calibration: list[Prompt]
     evaluation: list[Prompt]
     source: str
-
-
-def data_folder() -> Path | None:
-    """$ELDR_DATA, else ../shared/data beside the checkout that this code runs from; None where neither is
-    there.
-    """
-    named = os.environ.get("ELDR_DATA")
-    folder = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
-    return folder if (folder / "tasks").is_dir() and (folder / "languages").is_dir() else None
 
 
 def load_workload(folder: Path | None, requests: int, seed: int = 0) -> Workload:
