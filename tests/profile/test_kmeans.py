@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from eldr.errors import CalibrationError
 from eldr.profile import kmeans
 from eldr.profile.balance import assign_balanced
-from eldr.profile.kmeans import BalancedKMeans, seed_centroids
+from eldr.profile.kmeans import BalancedKMeans, cluster_sums, marginal_gains, seed_centroids
 from support.pools import unit_rows
 
 
@@ -136,3 +136,28 @@ def test_many_rows_are_sampled_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampled.sizes_.tolist() == [60, 60, 60]
     assert len(set(zip(truth, sampled.labels_, strict=True))) == 3
     assert sampled.objective_ == pytest.approx(whole.objective_, rel=1e-6)
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(2, 12), k=st.integers(1, 4))
+def test_marginal_gains_are_changes_of_the_objective(seed: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, labels = unit_rows(rng.normal(size=(n, 5))), rng.integers(0, k, n)
+
+    def objective(members: np.ndarray) -> float:
+        return float(np.linalg.norm(rows[members].sum(axis=0, dtype=np.float64)))
+
+    gains = marginal_gains(rows, cluster_sums(rows, labels, k), labels)
+    for i, cluster in np.ndindex(gains.shape):
+        others = (labels == cluster) & (np.arange(n) != i)
+        added = others | (np.arange(n) == i)
+        assert gains[i, cluster] == pytest.approx(objective(added) - objective(others), abs=1e-3)
+
+
+def test_better_than_lloyd_alone() -> None:
+    rows, _ = groups([4] * 16)
+    full = BalancedKMeans(16, starts=1)
+    start = seed_centroids(rows, 16, np.random.default_rng(0))
+    lloyd = full._lloyd(rows, start, exact=True)
+    assert (
+        full._run(rows, start).objective >= np.linalg.norm(cluster_sums(rows, lloyd, 16), axis=1).sum() - 1e-3
+    )

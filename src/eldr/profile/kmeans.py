@@ -15,7 +15,10 @@ SAMPLE = 4096
 """Rows, and 16 a cluster, that suffice to find where the clusters are: starts on more take a sample."""
 
 TOLERANCE = 1e-6
-"""A step that adds a smaller share to the sum of cosines is the last."""
+"""A step helps that adds a larger share to the sum of cosines."""
+
+PATIENCE = 3
+"""Hartigan's steps in a row that do not help before they end."""
 
 EXACT = 1 << 20
 """Above so many cosines (rows x clusters) an assignment is nearly the best instead of the best."""
@@ -34,10 +37,10 @@ class BalancedKMeans:
     """Groups N unit rows into K clusters of at most ceil(N / K) and at least one.
 
     Each step assigns all rows at once, by the Hungarian method, so that the sum of cosines is the largest
-    that the capacity allows, then moves each centroid to the mean direction of its rows. The best of `starts`
-    k-means++ starts is kept. Deterministic by seed. With many rows the starts run on a sample, and the best
-    goes on with all rows; with many cosines assignments are not exact (see SAMPLE, EXACT and
-    docs/calibration.md).
+    that the capacity allows, then moves each centroid to the mean direction of its rows; further steps assign
+    by what each row adds to its cluster (Hartigan's method). The best of `starts` k-means++ starts is kept.
+    Deterministic by seed. With many rows the starts run on a sample, and the best goes on with all rows; with
+    many cosines assignments are not exact (see SAMPLE, EXACT and docs/calibration.md).
 
     Learned by `fit`: centroids_, labels_, sizes_ int64 [K] and objective_.
     """
@@ -75,16 +78,64 @@ class BalancedKMeans:
         return rows if len(rows) <= size else rows[rng.choice(len(rows), size, replace=False)]
 
     def _run(self, rows: Matrix, centroids: Matrix) -> Clustering:
+        """Lloyd's steps to a fixed point, then Hartigan's, which often lead on from there."""
         exact = len(rows) * self.clusters <= EXACT
+        labels = self._lloyd(rows, centroids, exact)
+        labels = self._hartigan(rows, labels, exact)
+        centroids = mean_directions(rows, labels, centroids)
+        return Clustering(centroids, labels, _objective(rows @ centroids.T, labels))
+
+    def _lloyd(self, rows: Matrix, centroids: Matrix, exact: bool) -> Labels:
         value, prices = -np.inf, None
         for _ in range(self.steps):
             similarity = rows @ centroids.T
             labels, prices = assign_balanced(similarity, prices, exact=exact)
-            centroids = mean_directions(rows, labels, centroids)
             before, value = value, _objective(similarity, labels)
             if value - before <= TOLERANCE * value:
                 break
-        return Clustering(centroids, labels, _objective(rows @ centroids.T, labels))
+            centroids = mean_directions(rows, labels, centroids)
+        return labels
+
+    def _hartigan(self, rows: Matrix, labels: Labels, exact: bool) -> Labels:
+        """Assign by `marginal_gains` for as long as that helps; all rows move at once, so it may not."""
+        sums = cluster_sums(rows, labels, self.clusters)
+        best, value, prices, without = labels, _lengths(sums).sum(), None, 0
+        for _ in range(self.steps):
+            labels, prices = assign_balanced(marginal_gains(rows, sums, labels), prices, exact=exact)
+            sums = cluster_sums(rows, labels, self.clusters)
+            before, value = value, max(value, _lengths(sums).sum())
+            without = 0 if value - before > TOLERANCE * value else without + 1
+            best = labels if value > before else best
+            if without == PATIENCE:
+                break
+        return best
+
+
+def marginal_gains(rows: Matrix, sums: Matrix, labels: Labels) -> Matrix:
+    """Return what each row adds to the objective in each cluster [N, K], where sums [K, D] are the clusters'.
+
+    |S_k + x_i| - |S_k| for another cluster, and |S_k| - |S_k - x_i| for its own: unlike the cosine, this does
+    not count for the row that its own cluster's centroid contains it.
+    """
+    squares = np.einsum("kd,kd->k", sums, sums)
+    dots = rows @ sums.T
+    own = np.arange(len(rows)), labels
+    without = np.sqrt(np.maximum(squares[labels] - 2 * dots[own] + 1, 0))
+    gains: Matrix = np.sqrt(np.maximum(squares + 2 * dots + 1, 0)) - np.sqrt(squares)
+    gains[own] = np.sqrt(squares[labels]) - without
+    return gains
+
+
+def cluster_sums(rows: Matrix, labels: Labels, clusters: int) -> Matrix:
+    """Return the sum of each cluster's rows, float32 [K, D]."""
+    sums: Matrix = (labels == np.arange(clusters)[:, None]).astype(np.float32) @ rows
+    return sums
+
+
+def _lengths(sums: Matrix) -> npt.NDArray[np.float64]:
+    """The lengths [K]; their sum is the sum of cosines with the mean directions."""
+    lengths: npt.NDArray[np.float64] = np.linalg.norm(sums.astype(np.float64), axis=1)
+    return lengths
 
 
 def _objective(similarity: Matrix, labels: Labels) -> float:
@@ -108,7 +159,6 @@ def seed_centroids(rows: Matrix, clusters: int, rng: np.random.Generator) -> Mat
 
 def mean_directions(rows: Matrix, labels: Labels, previous: Matrix) -> Matrix:
     """Return the unit mean of each cluster's rows; one whose rows cancel out keeps its previous centroid."""
-    members = (labels == np.arange(len(previous))[:, None]).astype(np.float32)
-    sums = members @ rows
+    sums = cluster_sums(rows, labels, len(previous))
     length = np.linalg.norm(sums, axis=1, keepdims=True)
     return np.where(length > 1e-6, sums / np.maximum(length, 1e-6), previous)

@@ -1,0 +1,66 @@
+"""Plot and table of the K-means benchmark, from what it kept."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from eldr.bench.documents import replace_part
+from eldr.bench.plots import CYCLE, DPI, OURS, pyplot
+from eldr.files import replacing
+
+NAMES = {"eldr": "ELDR", "lloyd": "Lloyd, then balanced", "k-means-constrained": "k-means-constrained"}
+
+
+def write_plot(report: dict[str, Any], path: Path) -> None:
+    """CPU time and objective by method, over rows x clusters."""
+    plt = pyplot()
+    figure, (time, quality) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+    for method, color in zip(NAMES, (OURS, CYCLE[5], CYCLE[0]), strict=True):
+        done = [row for row in report["rows"] if row[method]]
+        style = {"color": color, "label": NAMES[method], "marker": "o", "ls": ""}
+        time.loglog([r["n"] * r["k"] for r in done], [r[method]["cpu_s"] for r in done], **style)
+        both = [row for row in done if row["eldr"]]
+        ratios = [r[method]["cosine"] / r["eldr"]["cosine"] - 1 for r in both]
+        quality.semilogx([r["n"] * r["k"] for r in both], [100 * ratio for ratio in ratios], **style)
+    time.set(xlabel="rows x clusters", ylabel="CPU time (s)")
+    quality.set(xlabel="rows x clusters", ylabel="sum of cosines against ELDR (%)")
+    time.legend(frameon=False, fontsize=9)
+    for axes in (time, quality):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=DPI, facecolor="white")
+    plt.close(figure)
+    with replacing(path) as file:
+        file.write(drawn.getvalue())
+
+
+def write_table(report: dict[str, Any], page: Path) -> None:
+    """Put the table into the part `kmeans` of a document."""
+    replace_part(page, "kmeans", table(report))
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the benchmark as Markdown."""
+    heads = "".join(f" {name} |" for name in NAMES.values())
+    lines = [
+        f"| rows | clusters |{heads} by prices, s | exact, s | gap, % | gap at most, % |",
+        "|---:|---:|" + "---:|" * (len(NAMES) + 4),
+    ]
+    for row in report["rows"]:
+        cells = [_run(row[method], report["limit_s"]) for method in NAMES]
+        prices = row["prices"] or {}
+        cells += [_figure(prices.get(name), 1, 2) for name in ("near_s", "exact_s")]
+        cells += [_figure(prices.get(name), 100, 3) for name in ("gap", "bound")]
+        lines.append(f"| {row['n']:,} | {row['k']} | " + " | ".join(cells) + " |")
+    machine = report["machine"]
+    lines.append(f"\nCPU time on {machine['processor']}, {report['starts']} starts each.")
+    return "\n".join(lines)
+
+
+def _run(found: dict[str, Any] | None, limit_s: int) -> str:
+    return f"not in {limit_s} s" if found is None else f"{found['cosine']:.4f}, {found['cpu_s']:.1f} s"
+
+
+def _figure(value: float | None, factor: float, digits: int) -> str:
+    return "-" if value is None else f"{value * factor:.{digits}f}"
