@@ -31,8 +31,8 @@ SOURCES: Mapping[str, Callable[[], ExpertTraces]] = {
 BATCHES = (8, 16, 32)
 HEAD = (
     "| source | evidence | requests, labels | L x E, top-k | prompt tokens | decoded tokens | "
-    f"active experts, one label against mixed, batch {' / '.join(map(str, BATCHES))} | prefill and decode correlate: label / "
-    "request | share that the label has |"
+    f"active experts, one label against mixed, batch {' / '.join(map(str, BATCHES))} | "
+    "prefill and decode correlate: label / request | share that the label has |"
 )
 
 
