@@ -10,7 +10,7 @@ from eldr.bench import latency_tables as tables
 from eldr.bench.latency_tables import MoeLatencies
 from eldr.bench.model_shapes import GEMMA4_26B, GPT_OSS_120B, PEAK_BYTES_PER_S, QWEN3_30B, ModelShape
 from eldr.sim.cost import Attention, Fit, Rest
-from eldr.sim.fitting import LinearFit, fit_linear, fit_moe
+from eldr.sim.fitting import LinearFit, fit_linear, fit_moe, solve
 
 MOST_TOKENS = 256
 """Largest decode batch that costs are fitted to."""
@@ -173,7 +173,7 @@ def _per_token(tokens: tables.Floats, latency_us: tables.Floats) -> tables.Float
     """[2]: fixed and a token, in decode batches."""
     keep = tokens <= MOST_TOKENS
     x = np.stack([np.ones(keep.sum()), tokens[keep]], axis=1)
-    return fit_linear(x, latency_us[keep], tokens[keep]).coefficients
+    return solve(x, latency_us[keep])
 
 
 def fitted(part: str, source: str, fit: LinearFit) -> Fit:

@@ -112,7 +112,7 @@ def _live(checks: Sequence[LiveCheck]) -> str:
             title,
             f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. "
             "Decisions: the router's log, taken again. Live batches: active experts of the steps whose batch "
-            f"is known from the times of requests ({min(c.known_share for c in checks):.0%} of them or more). "
+            f"is known from the times of requests ({min(c.known_share for c in checks):.0%} or more). "
             "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction.\n",
             _table(header, rows),
         ]

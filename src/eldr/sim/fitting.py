@@ -33,12 +33,12 @@ def fit_linear(x: Floats, y: Floats, groups: npt.NDArray[Any]) -> LinearFit:
     """
     if len(y) <= x.shape[1] or len(np.unique(groups)) < 2:
         raise ConfigError(f"{len(y)} measurements are too few for {x.shape[1]} coefficients; measure more")
-    coefficients = _solve(x, y)
+    coefficients = solve(x, y)
     residual = y - x @ coefficients
     unseen = np.empty_like(y)
     for group in np.unique(groups):
         out = groups == group
-        unseen[out] = x[out] @ _solve(x[~out], y[~out])
+        unseen[out] = x[out] @ solve(x[~out], y[~out])
     return LinearFit(
         coefficients,
         r2=float(1 - (residual**2).sum() / ((y - y.mean()) ** 2).sum()),
@@ -52,7 +52,8 @@ def fit_moe(active: Floats, tokens: Floats, latency_us: Floats) -> LinearFit:
     return fit_linear(np.stack([np.ones_like(active), active, tokens], axis=1), latency_us, tokens)
 
 
-def _solve(x: Floats, y: Floats) -> Floats:
+def solve(x: Floats, y: Floats) -> Floats:
+    """The coefficients [d] alone."""
     scale = np.maximum(np.abs(x).max(axis=0), 1e-300)  # columns of very different size
     coefficients: Floats = nnls(x / scale, y)[0] / scale
     return coefficients
