@@ -104,30 +104,50 @@ SIZES = ((16, 10_000, 5.0), (1024, 1_000_000, 600.0))
 """Decode workers, requests, and seconds that a run is to take at most."""
 
 
+POLICIES = ("jsq", "locality_band")
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All runs, of which each may be from another day."""
+
+    machine: dict[str, object]
+    rows: list[Speed]
+
+
 @click.command()
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to fill."
 )
 @click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="To fill.")
-@click.option("--quick", is_flag=True, help="Leave out the runs with a million requests, and write nothing.")
-def main(out: Path, page: Path | None, quick: bool) -> None:
-    """Measure the simulator's speed."""
-    rows = []
-    for workers, count, target_s in SIZES[: 1 if quick else None]:
-        for policy in ("jsq", "locality_band"):
-            rows.append(row := measure(policy, workers, count, target_s))
-            print(
-                f"{policy}: {workers} decode workers, {count} requests: {row.cpu_s:.1f} s of one core "
-                f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB (target 4)",
-                flush=True,
-            )
-    if quick:
-        return
-    report = {"machine": describe_machine(), "rows": msgspec.to_builtins(rows)}
-    with replacing(out / "sim_speed.json") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+@click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="Only these.")
+@click.option("--decode", "sizes", multiple=True, type=int, help="Only runs of so many decode workers.")
+def main(out: Path, page: Path | None, policies: tuple[str, ...], sizes: tuple[int, ...]) -> None:
+    """Measure the simulator's speed; what is left out stays as it was measured before."""
+    for workers, count, target_s in SIZES:
+        for policy in policies or POLICIES:
+            if workers in (sizes or (workers,)):
+                row = measure(policy, workers, count, target_s)
+                print(
+                    f"{policy}: {workers} decode workers, {count} requests: {row.cpu_s:.1f} s of one core "
+                    f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB (target 4)",
+                    flush=True,
+                )
+                _keep(row, out / "sim_speed.json")
     if page is not None:
-        replace_part(page, "speed", table(rows))
+        replace_part(page, "speed", table(_report(out / "sim_speed.json").rows))
+
+
+def _keep(row: Speed, path: Path) -> None:
+    """Put a run in place of an earlier one of the same kind."""
+    rows = {(r.decode_workers, r.requests, r.policy): r for r in _report(path).rows}
+    rows[row.decode_workers, row.requests, row.policy] = row
+    report = Report(describe_machine(), [rows[key] for key in sorted(rows)])
+    with replacing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+
+
+def _report(path: Path) -> Report:
+    return msgspec.json.decode(path.read_bytes(), type=Report) if path.is_file() else Report({}, [])
 
 
 def table(rows: Sequence[Speed]) -> str:
