@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,6 +145,26 @@ async def test_errors_are_of_the_class_that_their_status_has() -> None:
         await s.prefill[0].stop()
         with pytest.raises(openai.InternalServerError, match="prefill workers is available"):
             await ai.chat.completions.create(**CHAT)
+
+
+async def test_what_the_router_turns_away_raises_what_a_client_expects(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n")
+    few = {"limits": {"in_flight": 1, "queued": 0}, "body_limit_bytes": 1000}
+    async with client(**few, security={"api_keys": str(tmp_path / "keys")}) as (ai, s):
+        with pytest.raises(openai.APIStatusError, match="larger than 1000 bytes") as large:
+            await ai.completions.create(model="mock", prompt="x" * 2000)
+        assert large.value.status_code == 413
+        with pytest.raises(openai.AuthenticationError, match="needs a valid API key"):
+            await ai.with_options(api_key="wrong").completions.create(model="mock", prompt="x")
+        s.prefill[0].faults.hang = True
+        first = asyncio.create_task(ai.completions.create(model="mock", prompt="x"))
+        async with asyncio.timeout(3):
+            while not s.prefill[0].running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(openai.RateLimitError, match="try again") as busy:
+            await ai.completions.create(model="mock", prompt="x")
+        assert int(busy.value.response.headers["Retry-After"]) >= 1
+        first.cancel()
 
 
 async def test_a_decode_worker_that_dies_raises_in_the_middle_of_a_stream() -> None:
