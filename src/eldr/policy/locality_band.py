@@ -35,9 +35,9 @@ class LocalityBand:
         assert pool.centroids is not None
         similarity = (pool.centroids @ request.signature).astype(np.float64)
         similarity[~pool.has_centroid] = -np.inf
-        best = float(similarity[workers].max())
-        in_band = (similarity >= best - self._tau) | ~pool.has_centroid
-        band = workers[in_band[workers]]
+        cosines = similarity[workers]
+        best = float(cosines.max())
+        band = workers[(cosines >= best - self._tau) | ~pool.has_centroid[workers]]
         load = pool.in_flight[band]
         least = band[load == load.min()]
         worker = int(least[similarity[least].argmax()])

@@ -20,12 +20,15 @@ from eldr.proxy.upstream import Upstream
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
 """Set once the router has been told to stop."""
 
 METRICS: web.AppKey[RouterMetrics] = web.AppKey("metrics", RouterMetrics)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+DIRECT: web.AppKey[dict[str, Handler]] = web.AppKey("direct", dict)
+"""Handlers of POST by path that nothing stands before, so that looking for it can be spared."""
 
 
 def create_app(
@@ -67,11 +70,13 @@ def create_app(
         "/metrics": exposition,
         "/version": version,
     }
-    for path in (*DIALECTS, *PASSED_ON):
-        app.router.add_post(path, router.handle, expect_handler=go_on)
+    posts: dict[str, Handler] = dict.fromkeys((*DIALECTS, *PASSED_ON), router.handle)
+    app[DIRECT] = {} if checks else posts
+    for path, handler in posts.items():
+        app.router.add_post(path, handler, expect_handler=go_on)
     for path, handler in gets.items():
         app.router.add_get(path, handler, expect_handler=go_on)
-    known = {*DIALECTS, *PASSED_ON, *gets}
+    known = {*posts, *gets}
 
     async def unknown(request: web.Request) -> NoReturn:
         raise web.HTTPMethodNotAllowed(request.method, ()) if request.path in known else web.HTTPNotFound()

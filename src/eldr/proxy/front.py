@@ -15,7 +15,7 @@ from aiohttp.http_exceptions import LineTooLong
 from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
-from eldr.proxy.app import METRICS
+from eldr.proxy.app import DIRECT, METRICS, Handler
 from eldr.proxy.stream import Listener
 from eldr.settings_front import LimitConfig
 
@@ -36,12 +36,28 @@ class FrontRunner(web.AppRunner):
         limit_s = max(drain_s, AT_ONCE_S)
         super().__init__(app, handler_cancellation=True, access_log=None, shutdown_timeout=limit_s)
         self._connection = partial(_Connection, limits=config.limits, metrics=app[METRICS])
+        self._direct = app[DIRECT]
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        server.request_handler = partial(_handle, self._direct, server.request_handler)
+        return server
 
     @property
     def server(self) -> Any:
         """What makes a protocol for each connection, for the sites of this runner."""
         server = super().server
         return None if server is None else partial(self._connection, server)
+
+
+async def _handle(
+    direct: dict[str, Handler], application: Handler, request: web.Request
+) -> web.StreamResponse:
+    """Answer a request. Where nothing stands before its handler, aiohttp's dispatch (5 % of it) is spared."""
+    handler = direct.get(request.rel_url.raw_path) if request.method == "POST" else None
+    if handler is None or "Expect" in request.headers:
+        handler = application
+    return await handler(request)
 
 
 class _Connection(web.RequestHandler):

@@ -44,8 +44,11 @@ class Gate:
         if not request.can_read_body:
             return b""
         try:
-            if request.content.is_eof():
-                return await request.read()  # it came with the headers: nothing to wait for
+            if request.content.is_eof():  # it came with the headers: nothing to wait for
+                data = request.content.read_nowait()
+                if 0 < request.client_max_size < len(data):
+                    raise web.HTTPRequestEntityTooLarge(request.client_max_size)
+                return data
             async with asyncio.timeout(self._limits.body_timeout_s):
                 return await request.read()
         except TimeoutError:
