@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eldr.cli import cli, fit, inspect
-from eldr.errors import CalibrationError, ConfigError, EldrError, ProfileError
+from eldr.errors import CalibrationError, ConfigError, EldrError, PayloadError, ProfileError
 from eldr.profile.artifact import Profile
 from support.synthetic import calibration_set
 
@@ -83,6 +83,33 @@ def test_inspect_describes_both_kinds_of_file(recorded: Path, tmp_path: Path) ->
     calibration = run("inspect", recorded).output
     for text in ("calibration set", "synthetic", "domain0 16, domain1 16, domain2 16", "48"):
         assert text in calibration
+
+
+def test_inspect_draws_a_profile(recorded: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out, plots = tmp_path / "p.safetensors", tmp_path / "plots"
+    run("fit", recorded, "--workers", 2, "--out", out)
+    order = Profile.load(out).info.layer_order
+    result = run("inspect", out, "--plot", plots, "--calibration", recorded)
+    assert result.exit_code == 0, result.output
+    assert re.search(rf"layers as selected +│ {order[0]} \(0\.\d+\), {order[1]} ", result.output)
+    assert sorted(path.name for path in plots.iterdir()) == ["clusters.png", "layers.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in plots.iterdir())
+
+
+def test_what_cannot_be_drawn_is_said(recorded: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "p.safetensors"
+    run("fit", recorded, "--workers", 2, "--out", out, "--layers", "all")
+    assert "given, not selected" in run("inspect", out).output
+    assert "--calibration to draw its clusters" in str(
+        run("inspect", out, "--plot", tmp_path / "x").exception
+    )
+    assert run("inspect", recorded, "--plot", tmp_path / "x").exit_code == 2
+    calibration_set(layers=5).save(tmp_path / "other.npz")
+    result = run("inspect", out, "--plot", tmp_path / "x", "--calibration", tmp_path / "other.npz")
+    assert isinstance(result.exception, PayloadError)
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(

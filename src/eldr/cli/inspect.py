@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from eldr.bench.profile_plots import plot_profile
 from eldr.cli.tables import composition, figure
 from eldr.errors import ConfigError
-from eldr.profile.artifact import Profile
+from eldr.profile.artifact import Profile, ProfileInfo
 from eldr.profile.dataset import CalibrationSet
 
 console = Console(highlight=False)
@@ -22,25 +23,57 @@ _ZIP = b"PK\x03\x04"  # an .npz is a zip archive
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-def command(file: Path) -> None:
+@click.option(
+    "--plot",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw a profile into this folder: its layer curve, and its clusters with --calibration.",
+)
+@click.option("--calibration", type=click.Path(path_type=Path), help="The set the profile was fitted to.")
+def command(file: Path, folder: Path | None, calibration: Path | None) -> None:
     """Describe a profile or a calibration set, whichever FILE is."""
+    if _is_calibration(file):
+        if folder is not None:
+            raise click.UsageError(f"--plot draws profiles; {file} is a calibration set")
+        _show(file.name, calibration_rows(CalibrationSet.load(file)))
+        return
+    profile = Profile.load(file)
+    _show(file.name, profile_rows(profile))
+    if folder is not None:
+        _plot(profile, calibration, folder)
+
+
+def _is_calibration(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
-            start = opened.read(len(_ZIP))
+            return opened.read(len(_ZIP)) == _ZIP
     except OSError as error:
         raise ConfigError(
             f"cannot read {file}: {error.strerror}; name a profile or calibration set"
         ) from None
-    rows = calibration_rows(CalibrationSet.load(file)) if start == _ZIP else profile_rows(Profile.load(file))
-    table = Table(title=escape(file.name), show_header=False)
-    for name, value in rows.items():
-        table.add_row(name, value)
+
+
+def _show(name: str, rows: dict[str, str]) -> None:
+    table = Table(title=escape(name), show_header=False)
+    for key, value in rows.items():
+        table.add_row(key, value)
     console.print(table)
+
+
+def _plot(profile: Profile, calibration: Path | None, folder: Path) -> None:
+    recorded = None if calibration is None else CalibrationSet.load(calibration)
+    files = plot_profile(profile, recorded, folder)
+    if not files:
+        raise ConfigError(
+            "nothing to draw: the profile's layers were given, not selected; name its calibration set with "
+            "--calibration to draw its clusters"
+        )
+    console.print("drawn: " + ", ".join(map(str, files)), soft_wrap=True, markup=False)
 
 
 def profile_rows(profile: Profile) -> dict[str, str]:
     """Return what to say of a profile, by name."""
-    info = profile.info
+    info, kept = profile.info, profile.kept_layers
     between = profile.centroids @ profile.centroids.T
     pairs = between[np.triu_indices(profile.workers, 1)]
     return {
@@ -50,7 +83,8 @@ def profile_rows(profile: Profile) -> dict[str, str]:
         "transformation": escape(info.transformation),
         "rho": figure(info.rho, 3),
         "tau": f"{info.tau:g}",
-        "kept layers": f"{len(profile.kept_layers)} of {info.layers}",
+        "kept layers": f"{len(kept)} of {info.layers}: {', '.join(map(str, kept))}",
+        "layers as selected": _curve(info),
         "workers": str(profile.workers),
         "cluster sizes": ", ".join(map(str, profile.cluster_sizes)),
         "cosine between centroids": _range(pairs) if len(pairs) else "-",
@@ -74,6 +108,12 @@ def calibration_rows(calibration: CalibrationSet) -> dict[str, str]:
         "experts a prompt uses in a layer": _range(used),
         "made": f"by eldr {escape(calibration.eldr_version)}",
     }
+
+
+def _curve(info: ProfileInfo) -> str:
+    """Each layer in the order of its choice, with rho after it."""
+    steps = zip(info.layer_order, info.layer_rho, strict=True)
+    return ", ".join(f"{layer} ({rho:.3f})" for layer, rho in steps) or "given, not selected"
 
 
 def _range(values: npt.NDArray[np.generic]) -> str:
