@@ -129,7 +129,7 @@ def main(out: Path, page: Path | None, policies: tuple[str, ...], sizes: tuple[i
                 row = measure(policy, workers, count, target_s)
                 print(
                     f"{policy}: {workers} decode workers, {count} requests: {row.cpu_s:.1f} s of one core "
-                    f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB (target 4)",
+                    f"(target {target_s:g}), {row.wall_s:.1f} s by the clock, {row.peak_gib:.2f} GiB",
                     flush=True,
                 )
                 _keep(row, out / "sim_speed.json")
