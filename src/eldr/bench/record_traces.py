@@ -37,8 +37,8 @@ SOURCE = (
     "the embedded model through real vLLM (float32) on public prompts, greedy with repetition penalty 1.2"
 )
 
-START_TIMEOUT_S = 1800.0
-"""For the engine: nobody waits for it, and the machine may be busy."""
+START_TIMEOUT_S = ANSWER_TIMEOUT_S = 1800.0
+"""Of the engine and of a request: nobody waits for them, and the machine may be busy."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -95,11 +95,12 @@ class Recorder:
     done: Callable[[], None] = lambda: None
 
     async def record(self, prompts: list[Prompt]) -> None:
-        """Ask for the prompts and keep the answers. UpstreamError where the engine refuses one."""
+        """Ask for the prompts and keep the answers. UpstreamError where the engine refuses or drops one."""
         queue = iter(prompts)
-        timeout = aiohttp.ClientTimeout(600)
+        timeout, connector = aiohttp.ClientTimeout(ANSWER_TIMEOUT_S), aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
+            async with session, asyncio.TaskGroup() as group:
                 for _ in range(self.at_once):
                     group.create_task(self._drain(session, queue))
         except* UpstreamError as errors:
@@ -113,10 +114,16 @@ class Recorder:
     async def _ask(self, session: aiohttp.ClientSession, prompt: Prompt) -> Answer:
         trace = {"kv_transfer_params": {"eldr": {"trace": "ids"}}}
         body = {"model": self.model, "prompt": prompt.text, "max_tokens": self.tokens, **GREEDY, **trace}
-        async with session.post(f"{self.url}/v1/completions", json=body) as reply:
-            if reply.status != 200:
-                raise UpstreamError(f"{prompt.origin}: status {reply.status}: {(await reply.text())[:200]}")
-            params = (await reply.json())["kv_transfer_params"]
+        try:
+            async with session.post(f"{self.url}/v1/completions", json=body) as reply:
+                if reply.status != 200:
+                    raise UpstreamError(
+                        f"{prompt.origin}: status {reply.status}: {(await reply.text())[:200]}"
+                    )
+                params = (await reply.json())["kv_transfer_params"]
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise UpstreamError(f"{prompt.origin}: {reason}; run it again to continue") from error
         return Answer(prompt_key(prompt), params["eldr"], params["eldr_decode_ids"])
 
 
