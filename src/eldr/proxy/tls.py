@@ -37,8 +37,9 @@ def _check_dates(server: ssl.SSLContext, path: str) -> None:
             end.do_handshake()
         except ssl.SSLWantReadError:
             continue
-        except ssl.SSLCertVerificationError as error:
-            raise ConfigError(f"security.tls_cert: {path!r}: {error.verify_message}; renew it") from None
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", None) or error.reason
+            raise ConfigError(f"security.tls_cert: {path!r}: {reason}; renew it") from None
 
 
 def worker_tls(security: SecurityConfig) -> ssl.SSLContext:
