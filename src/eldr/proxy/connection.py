@@ -55,10 +55,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = now_s = monotonic()
-        if self._answer is None or self._answer.complete:
+        answer = self._answer
+        if answer is None or answer.complete:
             self.close()  # nobody asked for it
-        else:
-            self._answer.feed(data, now_s)
+        elif answer.express is None or not answer.express(data, now_s):
+            answer.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -68,7 +69,7 @@ class Connection(asyncio.Protocol):
             self._answer.lost(exc)
 
     def _check_silence(self) -> None:
-        """Fail an answer that is silent for too long. One timer serves many requests; it ends when none runs."""
+        """Fail an answer that is silent for too long. One timer serves many requests."""
         self._timer = None
         if self._answer is None:
             return

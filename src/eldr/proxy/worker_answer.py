@@ -7,6 +7,7 @@ event loop's read. That spares every chunk a queue, a copy and a task switch (do
 import asyncio
 import os
 import zlib
+from collections.abc import Callable
 from typing import Protocol
 
 import httptools
@@ -42,11 +43,15 @@ class Sink(Protocol):
 
 
 class Answer:
-    """A worker's answer. status and headers are there once `head` has returned."""
+    """A worker's answer. status and headers are there once `head` has returned.
+
+    express: takes what comes before `feed` does, by the parser, which stands between chunks; None elsewhere.
+    """
 
     def __init__(self, worker: Worker, transport: asyncio.Transport) -> None:
         self.status = 0
         self.complete, self.reusable, self.paused = False, False, False
+        self.express: Callable[[bytes, float], bool] | None = None
         self._worker, self._transport = worker, transport
         self._fields: CIMultiDict[str] = CIMultiDict()
         self.headers = CIMultiDictProxy(self._fields)
@@ -79,6 +84,7 @@ class Answer:
         """Give the body to `sink`, what has come already at once."""
         self._sink = sink
         self._deliver(sink)
+        self.express = sink.take_chunk if self._between_chunks else None
         if self.complete or self._error is not None:
             sink.end(self._error)
 
@@ -95,10 +101,8 @@ class Answer:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def feed(self, data: bytes, now_s: float) -> None:
-        """Bytes from the worker. What nobody must parse goes by the parser, which stands between chunks."""
-        if self._between_chunks and self._sink is not None and self._sink.take_chunk(data, now_s):
-            return
+    def feed(self, data: bytes) -> None:
+        """Bytes from the worker that `express`, if there is one, has not taken."""
         self._chunk_ended, malformed = False, None
         try:
             self._parser.feed_data(data)
@@ -107,6 +111,7 @@ class Answer:
         self._between_chunks = self._chunk_ended and self._inflater is None and data.endswith(b"\r\n")
         if self._sink is not None:
             self._deliver(self._sink)
+            self.express = self._sink.take_chunk if self._between_chunks else None
         if self._whole:
             self.reusable = self.reusable and malformed is None
             self._completed()
