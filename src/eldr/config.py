@@ -154,11 +154,13 @@ class _OnceEach(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key.value, str):
+                continue  # a mapping or a list, which is no key of a setting
             if key.value in seen and key.tag != MERGE:
                 raise yaml.constructor.ConstructorError(
                     problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
                 )
-            seen |= {key.value} if isinstance(key.value, str) else set()
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

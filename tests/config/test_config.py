@@ -104,6 +104,7 @@ def test_bad_settings_name_key_and_value(overrides: dict[str, Any], message: str
         ("policy: {name: jsq,\n name: p2c}\n", "line 2 is not YAML: 'name' is given twice"),
         ("port: !!python/object:x.y {}", "line 1 is not YAML: could not determine a constructor"),
         ("port: \x00", "is not YAML"),
+        ("? [port]\n: 1\n", "line 1 is not YAML: found unhashable key"),
     ],
 )
 def test_bad_files_are_config_errors_of_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -20,11 +20,11 @@ def server_tls(security: SecurityConfig) -> ssl.SSLContext | None:
             f"security: {security.tls_cert!r} and {security.tls_key!r} are no certificate and its key: "
             f"{error.strerror or error}"
         ) from None
-    _check_dates(context, security.tls_cert)
+    _check_accepted(context, security.tls_cert)
     return context
 
 
-def _check_dates(server: ssl.SSLContext, path: str) -> None:
+def _check_accepted(server: ssl.SSLContext, path: str) -> None:
     """Raise ConfigError for a certificate that no client takes today, as a handshake in memory tells."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
