@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,7 +110,7 @@ async def ended(answer: Handler, served: bool = True, overload: Overload | None 
     app = web.Application()
     app.router.add_post("/v1/completions", answer)
     async with served_at(app) as url, aiohttp.ClientSession() as http:
-        return await Clients(url, Random(0), overload or Overload(0), lambda: served, hang_s=0.1).ask(http)
+        return await Clients(url, Random(0), overload or Overload(), lambda: served, hang_s=0.1).ask(http)
 
 
 async def refusing(_: web.Request) -> web.Response:
@@ -125,7 +124,7 @@ async def test_a_503_is_needless_while_engines_of_both_roles_are_well() -> None:
 
 @pytest.mark.parametrize("note", [lambda on, s: on.lagged(s, 0.3), lambda on, s: on.waited(s, 0.3, 1.0)])
 async def test_an_overloaded_machine_excuses_a_503(note: Callable[[Overload, float], None]) -> None:
-    overload, now_s = Overload(0), asyncio.get_running_loop().time()
+    overload, now_s = Overload(), asyncio.get_running_loop().time()
     note(overload, now_s - 20)
     overload.lagged(now_s, 0.1)
     overload.waited(now_s, 0.1, 1.0)
@@ -139,7 +138,7 @@ async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_do
         await asyncio.sleep(60)
         return web.Response()
 
-    overload = Overload(0)
+    overload = Overload()
 
     async def slowly(_: web.Request) -> web.Response:
         overload.lagged(asyncio.get_running_loop().time(), 10.0)
@@ -150,11 +149,25 @@ async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_do
     assert await ended(slowly, overload=overload) == "502"
 
 
+async def test_lag_is_no_error_where_a_limit_has_just_passed() -> None:
+    overload = Overload()
+
+    async def waits() -> None:
+        async with overload.limit(0.0):
+            try:
+                await asyncio.sleep(1)
+            finally:
+                overload.lagged(asyncio.get_running_loop().time(), 1.0)
+
+    with pytest.raises(TimeoutError):
+        await waits()
+
+
 async def test_overload_is_what_the_loop_lost_and_what_a_process_waited_for_a_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(chaos_lag, "DELAY_STEP_S", 0.0)
-    overload = Overload(os.getpid())
+    overload = Overload()
     watching = asyncio.create_task(overload.run())
     await asyncio.sleep(0.01)
     time.sleep(0.15)  # noqa: ASYNC251
@@ -162,7 +175,7 @@ async def test_overload_is_what_the_loop_lost_and_what_a_process_waited_for_a_cp
     watching.cancel()
     assert 0.09 < overload.worst_s <= overload.lost_s < overload.watched_s
     assert 0 <= overload.waited_s < overload.watched_s
-    assert chaos_lag.cpu_wait_s(os.getpid()) > 0
+    assert chaos_lag.cpu_wait_s() > 0
 
 
 async def test_a_killed_engine_drops_its_streams_at_once() -> None:

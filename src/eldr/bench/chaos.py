@@ -111,7 +111,7 @@ async def chaos(seconds: float, streams: int, seed: int, folder: Path, processes
         aiohttp.ClientSession(timeout=ASK_S) as http,
     ):
         tormentor = Tormentor(engines, blocks, admin, ADMIN_KEY, http, rng)
-        overload = Overload(process)
+        overload = Overload()
         watching = asyncio.create_task(overload.run())
         clients = Clients(url, random.Random(seed + 1), overload, tormentor.served)
         load = asyncio.create_task(clients.run(streams))
@@ -126,7 +126,8 @@ async def chaos(seconds: float, streams: int, seed: int, folder: Path, processes
         ends = dict(clients.ends.most_common())
         after = await probes(clients, http)
         peak = peak_bytes(process)
-        watching.cancel()
+        if not watching.cancel():
+            watching.result()  # it ends by itself only with an error
         await tormentor.end()
     report = {
         "requests": sum(ends.values()),
@@ -177,7 +178,7 @@ def text_of(report: dict[str, Any]) -> str:
     lines += [f"  {count:8}  {deed}" for deed, count in report["events"].items()]
     lines.append(f"reservations left: {report['left_in_ledger']}; longest request: {report['longest_s']} s")
     overload, late = report["overload"], report["late_by_an_overloaded_machine"]
-    lines.append(f"the router waited for a CPU {overload['router_waited_for_cpu']:.1%} of the time;")
+    lines.append(f"waits for a CPU: {overload['waited_for_cpu']:.1%} of the time;")
     lines.append(
         f"clients and engines lagged {overload['worst_lag_s']} s at worst: {overload['lost_by_clients']:.1%}"
     )
