@@ -136,9 +136,7 @@ class TestLayer:
         import torch
 
         layer = side.MoeLayer(SMALL, side.Device("cpu", "c", torch.float32), 2**20)
-        times = side.time_us(layer, 4, 6, 3, np.random.default_rng(0))
-        assert len(times) == 3
-        assert min(times) > 0
+        assert side.time_us(layer, 4, 6, np.random.default_rng(0)) > 0
 
     def test_what_cannot_be_measured_is_refused(self, side) -> None:
         import torch
@@ -153,13 +151,19 @@ class TestLayer:
                 moe_layer.measure([SMALL], "cuda", 1, None, lambda: None)
 
     def test_measure_says_what_ran_where(self, side, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fixed(layer, tokens, active, repeats, rng):  # type: ignore[no-untyped-def]  # noqa: ARG001
-            return [100.0 + active + tokens]
+        calls = iter([0, *[9] * 4, *[5] * 4, *[7] * 4])  # a warm-up, then three rounds of four routings
 
-        monkeypatch.setattr(side, "time_us", fixed)
+        def next_time(layer, tokens, active, rng):  # type: ignore[no-untyped-def]  # noqa: ARG001
+            return active + next(calls)
+
+        monkeypatch.setattr(side, "time_us", next_time)
+        monkeypatch.setattr(moe_layer, "TOKENS", (4, 8))
+        monkeypatch.setattr(moe_layer, "ACTIVE", (4, 8))
         seen = []
-        found = moe_layer.measure([SMALL], "cpu", 1, 0.5, lambda: seen.append(1))
-        assert len(seen) == len(found.runs[0].points) == len(list(forced(SMALL)))
+        found = moe_layer.measure([SMALL], "cpu", 3, 0.5, lambda: seen.append(1))
+        assert len(seen) == 3 * 4
+        assert [(p.tokens, p.active) for p in found.runs[0].points] == [(4, 4), (4, 8), (8, 4), (8, 8)]
+        assert all((p.least_us, p.median_us) == (p.active + 5, p.active + 7) for p in found.runs[0].points)
         assert found.kind == "cpu"
         assert found.runs[0].dtype == "float32"
         assert "1 thread" in found.device

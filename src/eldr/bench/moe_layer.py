@@ -4,6 +4,7 @@
 out is a JSON file with every measurement, a plot, and one cost file a model for `eldr simulate --cost`.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -86,7 +87,7 @@ def measure(
     """Measure the layers of these models. ConfigError without torch, the device or the memory.
 
     memory_gib: for the weights of a layer; None for what its device has room for. advance: called after each
-    routing.
+    of the repeats of each routing.
     """
     try:
         from eldr.bench import moe_layer_torch as side
@@ -97,16 +98,30 @@ def measure(
     room = int((memory_gib or MEMORY_GIB[found.kind]) * 2**30)
     runs = []
     for shape in shapes:
-        layer, rng = side.MoeLayer(shape, found, room), np.random.default_rng(0)
-        points = []
-        for tokens, active in forced(shape):
-            times = side.time_us(layer, tokens, active, repeats, rng)
-            points.append(Point(tokens, active, min(times), float(np.median(times))))
-            advance()
+        layer = side.MoeLayer(shape, found, room)
+        points = _points(shape, repeats, functools.partial(side.time_us, layer), advance)
         runs.append(layer_run(shape, found.dtype_name, layer.expert_bytes, layer.resident, points))
         del layer  # before the next one takes its memory
     cache = _cache_mib() if found.kind == "cpu" else None
     return MoeLayerReport(found.name, found.kind, cache, repeats, machine, runs)
+
+
+def _points(
+    shape: ModelShape,
+    repeats: int,
+    time_us: Callable[[int, int, np.random.Generator], float],
+    advance: Callable[[], None],
+) -> list[Point]:
+    """Every routing `repeats` times, in rounds: what else a machine does for a while meets all of them."""
+    rng = np.random.default_rng(0)
+    routings = list(forced(shape))
+    time_us(*routings[-1], rng)  # the first call also sets things up
+    times: dict[tuple[int, int], list[float]] = {routing: [] for routing in routings}
+    for _ in range(repeats):
+        for routing in routings:
+            times[routing].append(time_us(*routing, rng))
+            advance()
+    return [Point(*routing, min(seen), float(np.median(seen))) for routing, seen in times.items()]
 
 
 def layer_run(

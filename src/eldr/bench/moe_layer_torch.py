@@ -111,20 +111,16 @@ def choices(shape: ModelShape, tokens: int, active: int, rng: np.random.Generato
     return torch.from_numpy(ring[places].reshape(tokens, shape.top_k))
 
 
-def time_us(layer: MoeLayer, tokens: int, active: int, repeats: int, rng: np.random.Generator) -> list[float]:
-    """Microseconds of the layer with so many tokens and active experts, `repeats` times after a warm-up.
+def time_us(layer: MoeLayer, tokens: int, active: int, rng: np.random.Generator) -> float:
+    """Microseconds of the layer with so many tokens and active experts, mean over a few calls on a GPU.
 
     Other active experts in each call, so that none is in a cache because it was just used.
     """
-    device = layer.device
-    x = torch.full((tokens, layer.shape.hidden), 0.01, dtype=device.dtype, device=device.kind)
-    calls = GPU_CALLS if device.kind == "cuda" else 1
-    drawn = [
-        [choices(layer.shape, tokens, active, rng).to(x.device) for _ in range(calls)]
-        for _ in range(repeats + 1)
-    ]
-    clock = _gpu_us if device.kind == "cuda" else _cpu_us
-    return [clock(layer, x, experts) for experts in drawn][1:]
+    on_gpu = layer.device.kind == "cuda"
+    x = torch.full((tokens, layer.shape.hidden), 0.01, dtype=layer.device.dtype, device=layer.device.kind)
+    drawn = [choices(layer.shape, tokens, active, rng) for _ in range(GPU_CALLS if on_gpu else 1)]
+    experts = [ids.to(x.device) for ids in drawn]
+    return _gpu_us(layer, x, experts) if on_gpu else _cpu_us(layer, x, experts)
 
 
 def _cpu_us(layer: MoeLayer, x: torch.Tensor, experts: Sequence[torch.Tensor]) -> float:

@@ -49,7 +49,7 @@ def moe_layer(
     shapes = [SHAPES[name] for name in models or SHAPES]
     columns = (TextColumn("moe-layer"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=sum(len(list(forced(shape))) for shape in shapes))
+        task = bar.add_task("", total=repeats * sum(len(list(forced(shape))) for shape in shapes))
         report = measure(shapes, device, repeats, memory_gib, lambda: bar.advance(task))
     console.print(f"Device: {report.device} ({report.kind})")
     console.print(_table(report), soft_wrap=False)
