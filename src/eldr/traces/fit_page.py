@@ -33,8 +33,9 @@ request choose independently, which leaves out that neighbouring tokens resemble
 a batch of different requests does not depend on that.
 
 `preset(model, workload)` gives a model of one of these shapes: SHAPES. The scales are fitted in the shape
-of FITTED; the other shapes take them over, since nothing comparable is known of these. A target in brackets
-is a band: inside of it any value is as good. Change is that of active experts a step and layer.
+of FITTED; the other shapes take them over, since nothing comparable is known of these. Values are of every
+third layer and of draws that the fit has not seen. A target in brackets is a band: inside of it any value
+is as good. Change is that of active experts a step and layer.
 """
 
 TAIL = """
@@ -58,7 +59,8 @@ class Cosines:
     @classmethod
     def compare(cls, counts: QwenCounts, traces: ExpertTraces) -> Self:
         names = list(counts.languages)
-        both = (layer_cosines(np.stack(list(counts.languages.values()))), language_cosines(traces, names))
+        recorded_rates = np.stack(list(counts.languages.values()))[:, traces.layers]
+        both = (layer_cosines(recorded_rates), language_cosines(traces, names))
         rows, columns = np.triu_indices(len(names), 1)
         recorded, found = (matrix[rows, columns].tolist() for matrix in both)
         return cls([f"{names[a]}-{names[b]}" for a, b in zip(rows, columns, strict=True)], recorded, found)
