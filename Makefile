@@ -7,13 +7,13 @@
 # make model   train the embedded model again (about 40 minutes)
 # make results what the benchmarks kept, as docs/results.md and in the README
 # make paper   every figure and table of the paper again, and docs/reproduction.md from them
-# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim
+# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim, kmeans
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help setup check test test-unit test-engine fuzz demo model chaos results paper \
-        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim
+        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim bench-kmeans
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -78,6 +78,15 @@ paper: $(READY)
 bench-sim: $(READY)
 	$(BIN)/python -m eldr.bench.sim_speed --out docs/bench --page docs/simulator.md
 	$(BIN)/python -m eldr.bench.sim_validity --out docs/bench --page docs/simulator.md
+
+# Balanced K-means against k-means-constrained, whose OR-tools have a venv of their own. One thread: others would
+# count as CPU time while they wait.
+bench-kmeans: build/kmeans/bin/python
+	OPENBLAS_NUM_THREADS=1 $< -m eldr.bench.kmeans --out docs/bench --page docs/calibration.md
+
+build/kmeans/bin/python:
+	$(PYTHON) -m venv build/kmeans
+	build/kmeans/bin/pip install --quiet --editable '.[plot]' k-means-constrained==0.9.1
 
 bench-router-overhead: $(READY)
 	$(BIN)/python -m eldr.bench.router_overhead --out docs/bench/router_overhead.json

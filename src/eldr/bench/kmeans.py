@@ -160,7 +160,7 @@ def _report(
 @click.option("--page", type=click.Path(path_type=Path, exists=True), help="Document with a part `kmeans`.")
 @click.option("--rows", "sizes", multiple=True, type=int, default=(1_000, 10_000, 50_000), show_default=True)
 @click.option("--clusters", multiple=True, type=int, default=(8, 64, 256), show_default=True)
-@click.option("--limit", "limit_s", default=120, show_default=True, help="CPU seconds for a run.")
+@click.option("--limit", "limit_s", default=60, show_default=True, help="CPU seconds for a run.")
 def main(
     out: Path, page: Path | None, sizes: tuple[int, ...], clusters: tuple[int, ...], limit_s: int
 ) -> None:

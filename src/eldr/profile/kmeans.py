@@ -20,7 +20,7 @@ TOLERANCE = 1e-6
 PATIENCE = 3
 """Hartigan's steps in a row that do not help before they end."""
 
-EXACT = 1 << 20
+EXACT = 1 << 16
 """Above so many cosines (rows x clusters) an assignment is nearly the best instead of the best."""
 
 

@@ -11,7 +11,7 @@ from eldr.signature.transform import FeatureArray
 
 PAIRS = 50_000
 """Pairs of requests that each choice is made on. Candidates are compared on the same pairs, so what the
-sample adds to the difference of two candidates is far less than to either's rho (docs/calibration.md)."""
+sample adds to the difference of two candidates is far less than to either's rho (ADR 11)."""
 
 
 @dataclass(frozen=True, slots=True)
