@@ -5,12 +5,21 @@ from typing import Any
 
 import pytest
 
+from eldr.clock import VirtualClock
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, Stack, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
 SHORT = {"breaker": {"open_s": 0.2}}
 LONG = {"breaker": {"open_s": 60, "longest_open_s": 60}}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """The clock of the router and its breakers, which only the test moves."""
+    clock = VirtualClock()
+    monkeypatch.setattr("eldr.proxy.running.MonotonicClock", lambda: clock)
+    return clock
 
 
 async def state(s: Stack, worker: str = "d0") -> float:
@@ -102,12 +111,12 @@ async def test_the_next_best_match_takes_a_dead_workers_requests() -> None:
         assert await s.metric("eldr_retries_total", kind="decode_refused") == 1
 
 
-async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back() -> None:
+async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back(clock: VirtualClock) -> None:
     async with stack(decode=1, **SHORT) as s:
         s.decode[0].faults.status = (502, b"{}", "application/json")
         assert await ask(s, 4) == [502] * 3 + [503]
         assert len(s.decode[0].received) == 3
-        await asyncio.sleep(0.25)
+        clock.advance_to(0.25)
         assert await state(s) == 1
         s.decode[0].faults.status = None
         s.decode[0].faults.delay_s = 0.2
@@ -130,23 +139,23 @@ async def test_a_worker_that_came_back_takes_all_requests_though_the_first_runs_
         assert (await first).status == 200
 
 
-async def test_a_trial_that_fails_keeps_the_worker_out_for_longer() -> None:
+async def test_a_trial_that_fails_keeps_the_worker_out_for_longer(clock: VirtualClock) -> None:
     async with stack(decode=1, **SHORT) as s:
         s.decode[0].faults.status = (502, b"{}", "application/json")
         await ask(s, 3)
-        await asyncio.sleep(0.22)
+        clock.advance_to(0.2)
         assert await ask(s, 2) == [502, 503]
-        await asyncio.sleep(0.22)
+        clock.advance_to(0.59)
         assert await state(s) == 2
-        await asyncio.sleep(0.25)
+        clock.advance_to(0.61)
         assert await state(s) == 1
 
 
-async def test_a_client_that_leaves_a_trial_blocks_no_other_trial() -> None:
+async def test_a_client_that_leaves_a_trial_blocks_no_other_trial(clock: VirtualClock) -> None:
     async with stack(decode=1, **SHORT) as s:
         s.decode[0].faults.status = (502, b"{}", "application/json")
         await ask(s, 3)
-        await asyncio.sleep(0.25)
+        clock.advance_to(0.25)
         s.decode[0].faults.status, s.decode[0].faults.delay_s = None, 5
         leaving = asyncio.create_task(s.post(**PROMPT))
         while not s.decode[0].running:  # noqa: ASYNC110
@@ -169,17 +178,19 @@ async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() ->
         assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"], "draining": False}
 
 
-async def test_a_worker_that_flaps_is_left_alone_longer_each_time() -> None:
-    async with stack(health_interval_s=0.03, breaker={"open_s": 0.1}) as s:
-        down_for = []
-        for _ in range(3):
+async def test_a_worker_that_flaps_is_left_alone_longer_each_time(clock: VirtualClock) -> None:
+    async with stack(health_interval_s=0.03, breaker={"open_s": 1}) as s:
+        for open_s in (1, 2, 4):
             await s.decode[0].stop()
             await until_up(s, False)
             await s.decode[0].start()
-            before = asyncio.get_running_loop().time()
+            checks = s.decode[0].health_checks
+            clock.advance_to(clock.now_s() + open_s - 0.01)
+            while s.decode[0].health_checks < checks + 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await until_up(s, False)
+            clock.advance_to(clock.now_s() + 0.02)
             await until_up(s, True)
-            down_for.append(asyncio.get_running_loop().time() - before)
-        assert down_for[2] > 0.25  # 0.4 s from the moment it was found dead
 
 
 async def until_up(s: Stack, up: bool) -> None:
