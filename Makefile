@@ -39,8 +39,10 @@ check: $(READY)
 
 test: test-unit test-engine
 
+# WORKERS=2: on two cores at once.
+WORKERS ?= 0
 test-unit: $(READY)
-	$(BIN)/pytest -m "not engine"
+	$(BIN)/pytest -m "not engine" -n $(WORKERS) --dist loadfile
 
 test-engine: $(READY)
 	$(BIN)/pytest -m engine
