@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from eldr.paper.measure import costs, fitting, gates, locality, serving, signatures, worlds
+from eldr.paper.measure import costs, fitting, gates, locality, serving, signatures, sources
 from eldr.paper.measure.worlds import World
 from eldr.paper.stats import interval
 from eldr.sim import Rates
+from eldr.traces.presets import preset
 from paper.made_up import DOMAINS, traces
 
 
@@ -105,8 +106,8 @@ def test_a_run_is_measured_and_can_be_had_again(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_layers_that_are_made_are_spread_evenly() -> None:
-    made = worlds.made_layers(worlds.preset("qwen3-30b-a3b", "tasks"))
-    assert (made[0], made[-1], len(made)) == (0, 47, worlds.LAYERS)
+    made = sources.made_layers(preset("qwen3-30b-a3b", "tasks"))
+    assert (made[0], made[-1], len(made)) == (0, 47, sources.LAYERS)
 
 
 def test_intervals() -> None:

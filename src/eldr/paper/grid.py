@@ -65,10 +65,14 @@ def _unusual(run: Run) -> str:
 def pieces(runs: Iterable[Run]) -> dict[str, Piece]:
     """The pieces of some runs with every seed; those of one model, workload and seed stay in one process."""
     return {
-        run.name(seed): Piece(served, {**asdict(run), "seed": seed}, f"{run.model} {run.workload} {seed}")
+        run.name(seed): Piece(served, {**asdict(run), "seed": seed}, _world(run, seed))
         for seed in SEEDS
         for run in runs
     }
+
+
+def _world(run: Run, seed: int) -> str:
+    return f"{run.model} {run.workload} {seed} {run.gated}"
 
 
 def change(outputs: Outputs, run: Run, other: Run, metric: str) -> list[float]:

@@ -28,6 +28,8 @@ Recorded expert choices are of other models than the paper's, or of parts of wha
 What the paper says is as in our notes on its versions 1 and 3; where these give no figure number, the section
 says so.
 
+Simulated figures share the settings that stand under Fig. 10.
+
 **How the verdicts are made.** {rule}
 
 ## Summary

@@ -8,6 +8,7 @@ from eldr.paper import grid
 from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, register
 from eldr.paper.grid import CELLS, OURS, RATES, ROUTERS, Run
 from eldr.paper.pieces import Piece
+from eldr.paper.simulated import settings_table
 from eldr.paper.sources import MODELS
 from eldr.paper.style import band, panels, paper_range, policy_color
 
@@ -39,7 +40,9 @@ def _summary(outputs: Outputs) -> Result:
     for own in CELLS:
         runs, key = cell(*own), f"labels {own[1]}"
         findings.append(grid.finding(key, runs[0], grid.against(outputs, runs, grid.LABELS, "tpot_p50_ms")))
-    return Result(findings, {"cells": [list(own) for own in cells]}, [_work(outputs, cells)])
+    return Result(
+        findings, {"cells": [list(own) for own in cells]}, [settings_table(TRACES), _work(outputs, cells)]
+    )
 
 
 def _work(outputs: Outputs, cells: Sequence[tuple[str, str]]) -> Table:

@@ -15,6 +15,8 @@ from eldr.signature.gates import GATE_TRANSFORMATIONS, GateTransform
 from eldr.signature.layers import select_layers
 from eldr.types import Matrix
 
+STARTS = 2
+
 SELECTED_ON = 400
 PAIRS = 20_000
 """Layers are chosen on so many calibration requests and pairs of them: a few seconds a fit."""
@@ -70,7 +72,7 @@ def _signatures(
 def _centroids(signatures: Matrix, workers: int, clustering: str, seed: int) -> Matrix:
     signed = signatures[signatures.any(axis=1)]
     if clustering == "balanced":
-        return BalancedKMeans(workers, seed=seed).fit(signed).centroids_
+        return BalancedKMeans(workers, seed=seed, starts=STARTS).fit(signed).centroids_
     if clustering != "vanilla":
         raise ConfigError(f"unknown clustering {clustering!r}; choose balanced or vanilla")
     means, _ = kmeans2(signed, workers, minit="++", seed=np.random.default_rng(seed), iter=50)

@@ -18,6 +18,9 @@ TOKENS = 32
 CHUNK = 64
 """Requests at a time: bounds the memory."""
 
+LEAST = np.float32(1e-9)
+"""An exponential number in single precision can be 0, which nothing may be divided by."""
+
 Floats = npt.NDArray[np.float32]
 
 
@@ -70,7 +73,7 @@ def gate_sums(logits: npt.NDArray[Any], tokens: npt.NDArray[np.int64], rng: np.r
     weights = np.exp(logits - logits.max(axis=2, keepdims=True)).astype(np.float32)
     total = np.zeros_like(weights)
     for _ in range(TOKENS):
-        odds = weights / rng.standard_exponential(weights.shape, np.float32)
+        odds = weights / np.maximum(rng.standard_exponential(weights.shape, np.float32), LEAST)
         total += odds / odds.sum(axis=2, keepdims=True)
     sums: Floats = total * (tokens / TOKENS).astype(np.float32)[:, None, None]
     return sums

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from eldr.paper.measure.costs import cost_of
 from eldr.paper.measure.gates import generate_with_gates
-from eldr.paper.measure.sources import traces_of
+from eldr.paper.measure.sources import made_layers, traces_of
 from eldr.sim import Rates, StepCost
 from eldr.traces import ExpertTraces
 from eldr.traces.presets import SHAPES, preset
-from eldr.traces.synthetic import SyntheticMoE, generate
+from eldr.traces.synthetic import generate
 
 Counts = npt.NDArray[Any]
 
@@ -22,9 +22,6 @@ CALIBRATED = 1000
 
 SERVED = 800
 """Different requests that are served, again and again; none of them calibrates."""
-
-LAYERS = 16
-"""Of each synthetic model so many layers are made, evenly spaced; a step costs what the mean of them does."""
 
 PROMPT_MEDIAN, PROMPT_SIGMA, PROMPT_RANGE = 250.0, 0.7, (16, 4096)
 """Prompt lengths, log-normal: about those of the public benchmarks."""
@@ -52,7 +49,10 @@ class World:
 
 @functools.lru_cache(maxsize=1)
 def world_of(model: str, workload: str, seed: int, gated: bool = False) -> World:
-    """Draw a world. Deterministic by its arguments. gated: with gate probabilities."""
+    """Draw a world. Deterministic by its arguments. gated: with gate probabilities.
+
+    A step of a synthetic model costs what the mean of its made layers does.
+    """
     traces, gates, calibrated = _draw(model, workload, seed, gated)
     first, rest = slice(calibrated), slice(calibrated, None)
     return World(
@@ -84,8 +84,3 @@ def _draw(model: str, workload: str, seed: int, gated: bool) -> tuple[ExpertTrac
         None,
         CALIBRATED,
     )
-
-
-def made_layers(moe: SyntheticMoE) -> npt.NDArray[np.int64]:
-    """The layers of a synthetic model that are made."""
-    return np.unique(np.linspace(0, moe.num_layers - 1, LAYERS).round().astype(np.int64))
