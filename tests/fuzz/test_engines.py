@@ -168,6 +168,33 @@ def test_any_answer_to_a_prefill_leg(
     check(evil, stream=True)
 
 
+def cut(draw: st.DrawFn, data: bytes) -> list[bytes]:
+    """The data in pieces."""
+    at = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
+    return [data[start:end] for start, end in zip([0, *at], [*at, len(data)], strict=True) if end > start]
+
+
+@st.composite
+def good_streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    """The events of a stream, and an answer with them in any chunks, which come in any pieces."""
+    texts = draw(st.lists(st.text(max_size=6) | st.just('"usage": [DONE] data: \\n\\n'), max_size=6))
+    chunks = [{"choices": [{"text": text}], **draw(st.sampled_from([{}, {"usage": None}]))} for text in texts]
+    events = b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + EVENTS[-1]
+    return events, cut(draw, streamed(cut(draw, events)))
+
+
+@A_FEW
+@given(good_streams())
+def test_a_good_stream_passes_however_it_is_cut(
+    evil: tuple[EvilEngine, Router], stream: tuple[bytes, list[bytes]]
+) -> None:
+    events, answer = stream
+    evil[0].prefill, evil[0].decode, evil[0].closes = [whole(PREFILLED)], answer, False
+    read = Reading(evil[1].send(request(COMPLETIONS, {"prompt": "x", "stream": True})))
+    assert read.complete
+    assert read.body == events
+
+
 def test_the_good_answers_are_good(evil: tuple[EvilEngine, Router]) -> None:
     engine, router = evil
     engine.prefill, engine.decode, engine.closes = [whole(PREFILLED)], [streamed(EVENTS)], False
