@@ -53,7 +53,7 @@ def test_a_step_whose_batch_is_not_known_is_left_out() -> None:
 def test_step_times_are_those_between_steps_that_follow_each_other() -> None:
     run, _ = made_up_run()
     later = [msgspec.structs.replace(step, at_s=step.at_s + 50.0) for step in run.log]
-    x, step_us = step_times(msgspec.structs.replace(run, log=[*run.log, *later]))
+    x, step_us, worker = step_times(msgspec.structs.replace(run, log=[*run.log, *later]))
     assert step_us == pytest.approx(1e5)
-    assert len(step_us) == 42
+    assert len(step_us) == len(worker) == 21
     assert x[0].tolist() == [1.0, run.log[1].active, run.log[1].batch]

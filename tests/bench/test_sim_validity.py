@@ -61,6 +61,8 @@ def test_the_page_names_the_worst_and_says_what_was_not_measured() -> None:
         batches_error=0.025,
         live_active=4.0,
         simulated_active=5.0,
+        sized_active=4.04,
+        sized_error=0.01,
         error=0.25,
         live_batch=1.0,
         simulated_batch=2.0,
@@ -68,5 +70,7 @@ def test_the_page_names_the_worst_and_says_what_was_not_measured() -> None:
         simulated_tpot_p50_ms=4.0,
         step_r2=0.2,
     )
-    row = "| p2c | 9 of 10 (+1 within rounding) | 4.00 / 4.10 | +2.50% | 4.00 / 5.00 | +25.0% | 1.0 / 2.0 |"
+    row = (
+        "| 9 of 10 (+1 within rounding) | 4.00 / 4.10 | +2.50% | 4.00 / 4.04 | +1.0% | 4.00 / 5.00 | +25.0% |"
+    )
     assert row in page(active, costs, rest, queues, [live])

@@ -31,6 +31,10 @@ def test_every_policy_serves_all_and_counts_to_zero(name: str) -> None:
     assert summary.outcomes == {"ok": 400, "refused": 0, "broken": 0}
     assert sum(summary.per_worker) == 400
     assert result.steps.tokens.sum() == records.requests.output_tokens.sum()
+    assert sum(steps for steps, _ in result.steps.by_batch.values()) == result.steps.steps.sum()
+    assert sum(active for _, active in result.steps.by_batch.values()) == pytest.approx(
+        result.steps.active.sum()
+    )
     for earlier, later in (
         (records.arrival_s, records.prefill_done_s),
         (records.prefill_done_s, records.decided_s),

@@ -39,6 +39,12 @@ def test_context_makes_each_step_longer() -> None:
     assert result.records.finish_s[0] == pytest.approx(3.3)
 
 
+def test_a_slow_worker_takes_longer_for_every_step() -> None:
+    spec = ClusterSpec(prefill=0, decode=2, slowness=(1.0, 2.5))
+    records = simulate(requests([0.0, 0.0], 3), spec, "round_robin", None, seconds(context=0.1)).records
+    assert records.finish_s.tolist() == pytest.approx([3.3, 2.5 * 3.3])
+
+
 def test_active_experts_are_those_of_the_union() -> None:
     """Kinds 0 and 1 share no expert: 2 active alone, 4 together; two of one kind stay at 2."""
     kinds = pairs_of_experts(2)

@@ -37,12 +37,9 @@ def live_batches(run: PolicyRun, rows: Sequence[int], experts: ExpertUse) -> tup
 def _pairs(
     steps: list[Step], replies: list[Reply], rows: Sequence[int], experts: ExpertUse
 ) -> list[tuple[float, float]]:
-    at_s, sizes = np.array([s.at_s for s in steps]), np.array([s.batch for s in steps])
-    first_s = np.array([r.record.first_token_s for r in replies], np.float64)
-    finish_s = np.array([r.record.finish_s for r in replies])
-    lag_s = max(LAGS_S, key=lambda lag: int((_sizes(at_s + lag, first_s, finish_s) == sizes).sum()))
+    seen_s, first_s, finish_s = _times(steps, replies)
     batch, members, pairs = experts.open(1), set[int](), []
-    for step, now_s in zip(steps, at_s + lag_s, strict=True):
+    for step, now_s in zip(steps, seen_s, strict=True):
         there = set(np.flatnonzero((first_s <= now_s) & (now_s <= finish_s)).tolist())
         for request in members - there:
             batch.remove(request, rows[replies[request].index])
@@ -52,6 +49,24 @@ def _pairs(
         if len(members) == step.batch:
             pairs.append((step.active, float(np.mean(batch.active(1)))))
     return pairs
+
+
+def busy_steps(run: PolicyRun, worker: str) -> tuple[list[Step], npt.NDArray[np.bool_]]:
+    """A worker's steps in order, and which of them followed the one before at once: a request was in both."""
+    steps = sorted((step for step in run.log if step.worker == worker), key=lambda step: step.at_s)
+    own = [reply for reply in run.replies if reply.record.decode_worker == worker]
+    seen_s, first_s, finish_s = _times(steps, own)
+    both = (first_s[None, :] <= seen_s[:-1, None]) & (finish_s[None, :] >= seen_s[1:, None])
+    return steps, np.append(False, both.any(axis=1))
+
+
+def _times(steps: Sequence[Step], replies: Sequence[Reply]) -> tuple[Floats, Floats, Floats]:
+    """When a client saw each step, and each request's first and last token."""
+    at_s, sizes = np.array([s.at_s for s in steps]), np.array([s.batch for s in steps])
+    first_s = np.array([r.record.first_token_s for r in replies], np.float64)
+    finish_s = np.array([r.record.finish_s for r in replies])
+    lag_s = max(LAGS_S, key=lambda lag: int((_sizes(at_s + lag, first_s, finish_s) == sizes).sum()))
+    return at_s + lag_s, first_s, finish_s
 
 
 def _sizes(now_s: Floats, first_s: Floats, finish_s: Floats) -> npt.NDArray[np.int64]:

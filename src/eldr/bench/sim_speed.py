@@ -100,7 +100,7 @@ def measure(policy: str, workers: int, count: int, target_s: float, seed: int = 
     )
 
 
-SIZES = ((16, 10_000, 5.0), (1024, 1_000_000, 600.0))
+SIZES = ((16, 10_000, 5.0), (1024, 100_000, 60.0), (1024, 1_000_000, 600.0))
 """Decode workers, requests, and seconds that a run is to take at most."""
 
 
@@ -120,12 +120,12 @@ class Report(msgspec.Struct, frozen=True):
 )
 @click.option("--page", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="To fill.")
 @click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="Only these.")
-@click.option("--decode", "sizes", multiple=True, type=int, help="Only runs of so many decode workers.")
+@click.option("--requests", "sizes", multiple=True, type=int, help="Only runs of so many requests.")
 def main(out: Path, page: Path | None, policies: tuple[str, ...], sizes: tuple[int, ...]) -> None:
     """Measure the simulator's speed; what is left out stays as it was measured before."""
     for workers, count, target_s in SIZES:
         for policy in policies or POLICIES:
-            if workers in (sizes or (workers,)):
+            if count in (sizes or (count,)):
                 row = measure(policy, workers, count, target_s)
                 print(
                     f"{policy}: {workers} decode workers, {count} requests: {row.cpu_s:.1f} s of one core "

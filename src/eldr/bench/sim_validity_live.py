@@ -4,10 +4,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from eldr.bench.results import PolicyRun
 from eldr.bench.sim_live import LiveRun, decision_log, load_live
-from eldr.bench.sim_live_batches import Floats, live_batches
+from eldr.bench.sim_live_batches import Floats, busy_steps, live_batches
 from eldr.metrics.decisions import DecisionRecord, read_decisions
 from eldr.profile.artifact import Profile
 from eldr.profile.dataset import CalibrationSet
@@ -27,7 +28,8 @@ class LiveCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     counted, expected: active experts of the live steps whose batch is known (`known_share` of them), and what
     the simulator expects of that batch; batches_error: expected / counted - 1.
-    error: simulated / live - 1 of active experts over the whole run, with batches of the simulation's own.
+    sized_active: active experts of the simulated run, each batch size weighted by the live run's steps of it;
+    sized_error: against live_active. error: without these weights, so as fast as this machine was.
     step_r2: of the step times that the run is simulated with.
     """
 
@@ -42,6 +44,8 @@ class LiveCheck(msgspec.Struct, frozen=True, kw_only=True):
     batches_error: float
     live_active: float
     simulated_active: float
+    sized_active: float
+    sized_error: float
     error: float
     live_batch: float
     simulated_batch: float
@@ -62,16 +66,23 @@ def check_live(work: Path) -> list[LiveCheck]:
         replay = replay_decisions(log, options=options, seed=ROUTER_SEED)
         cost, fit = live_cost(run, log, served)
         batches = live_batches(run, live.row, kinds.experts)
-        checks.append(_check(run, replay, batches, _simulate(live, run, kinds, served, profile, cost), fit))
+        result = _simulate(live, run, kinds, served, profile, cost, slowness(run, fit))
+        checks.append(_check(run, replay, batches, result, fit))
     return checks
 
 
 def _simulate(
-    live: LiveRun, run: PolicyRun, kinds: Kinds, served: CalibrationSet, profile: Profile, cost: StepCost
+    live: LiveRun,
+    run: PolicyRun,
+    kinds: Kinds,
+    served: CalibrationSet,
+    profile: Profile,
+    cost: StepCost,
+    slow: tuple[float, ...],
 ) -> SimResult:
     rows = np.array(live.row)
     requests = make_requests(kinds, np.zeros(len(rows)), rows, served.prompt_tokens[rows], live.max_tokens)
-    spec = ClusterSpec(prefill=1, decode=len(run.steps), prefill_batch_tokens=BATCH_TOKENS)
+    spec = ClusterSpec(prefill=1, decode=len(run.steps), prefill_batch_tokens=BATCH_TOKENS, slowness=slow)
     return simulate(requests, spec, run.policy, profile, cost, ROUTER_SEED, in_flight=live.in_flight)
 
 
@@ -80,12 +91,13 @@ def live_cost(
 ) -> tuple[StepCost, LinearFit]:
     """Step times of this run, on this machine: fixed, an active expert, a request of the batch.
 
-    Prefill and transfer are what the quicker requests took, so that queues are the simulator's own.
+    Prefill (arithmetic, so by tokens) and transfer are what the quicker requests took: queues are the
+    simulator's own.
     """
-    x, step_us = step_times(run)
+    x, step_us, _ = step_times(run)
     fit = fit_linear(x, step_us, np.arange(len(x)) % 10)
     fixed, active, token = fit.coefficients.tolist()
-    prefill_s = [record.decided_s - record.arrival_s for record in log]
+    token_s = [(r.decided_s - r.arrival_s) / r.prompt_tokens for r in log if r.prompt_tokens]
     first_s = [r.first_token_s - r.decided_s for r in log if r.first_token_s is not None]
     transfer_us = max(0.0, float(np.percentile(first_s, 25)) * 1e6 - float(np.median(step_us)))
     cost = StepCost(
@@ -97,22 +109,40 @@ def live_cost(
         top_k=served.top_k,
         moe=Moe(fixed_us=fixed, active_us=active),
         rest=Rest(token_us=token),
-        prefill=Prefill(fixed_us=float(np.percentile(prefill_s, 25)) * 1e6),
+        prefill=Prefill(token_us=float(np.percentile(token_s, 25)) * 1e6),
         transfer=Transfer(fixed_us=transfer_us),
     )
     return cost, fit
 
 
-def step_times(run: PolicyRun) -> tuple[np.ndarray, np.ndarray]:
-    """[n, 3] ones, active experts and batch, and microseconds [n], of steps that follow another at once."""
-    parts = []
-    for worker in run.steps:
-        steps = sorted((s.at_s, s.batch, s.active) for s in run.log if s.worker == worker)
-        at_s, batch, active = np.array(steps).T
-        parts.append(np.stack([np.diff(at_s) * 1e6, active[1:], batch[1:]]))
+def step_times(run: PolicyRun) -> tuple[Floats, Floats, npt.NDArray[np.intp]]:
+    """[n, 3] ones, active experts and batch; microseconds and worker [n], of steps that follow another."""
+    parts, workers = [], []
+    for number, worker in enumerate(run.steps):
+        steps, busy = busy_steps(run, worker)
+        at_s, batch, active = np.array([(s.at_s, s.batch, s.active) for s in steps]).T
+        step_us = np.diff(at_s, prepend=at_s[0]) * 1e6
+        parts.append(np.stack([step_us, active, batch])[:, busy])
+        workers.append(np.full(busy.sum(), number))
     step_us, active, batch = np.concatenate(parts, axis=1)
-    busy = step_us < 4 * np.median(step_us)  # a longer gap is an engine with nothing to do
-    return np.stack([np.ones_like(active), active, batch], axis=1)[busy], step_us[busy]
+    return np.stack([np.ones_like(active), active, batch], axis=1), step_us, np.concatenate(workers)
+
+
+def slowness(run: PolicyRun, fit: LinearFit) -> tuple[float, ...]:
+    """Of each worker, what its steps took against the fit over all: two cores are not shared evenly."""
+    x, step_us, worker = step_times(run)
+    expected = x @ fit.coefficients
+    return tuple(
+        float(step_us[worker == number].sum() / expected[worker == number].sum())
+        for number in range(len(run.steps))
+    )
+
+
+def at_live_sizes(run: PolicyRun, result: SimResult) -> float:
+    """Simulated active experts by batch size, interpolated where one did not occur, weighted as live."""
+    sizes = np.array(list(result.steps.by_batch))
+    means = [active / steps for steps, active in result.steps.by_batch.values()]
+    return float(np.interp([step.batch for step in run.log], sizes, means).mean())
 
 
 def _check(
@@ -123,6 +153,7 @@ def _check(
     assert summary.mean_batch is not None
     assert tpot is not None
     counted, expected = batches[0].mean(axis=0).tolist()
+    sized, live_active = at_live_sizes(run, result), float(np.mean([step.active for step in run.log]))
     return LiveCheck(
         policy=run.policy,
         decode_workers=len(run.steps),
@@ -135,6 +166,8 @@ def _check(
         batches_error=expected / counted - 1,
         live_active=run.active_experts,
         simulated_active=summary.active_experts,
+        sized_active=sized,
+        sized_error=sized / live_active - 1,
         error=summary.active_experts / run.active_experts - 1,
         live_batch=run.total.mean_batch,
         simulated_batch=summary.mean_batch,

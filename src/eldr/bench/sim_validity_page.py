@@ -90,6 +90,8 @@ def _live(checks: Sequence[LiveCheck]) -> str:
             + (f" (+{c.within_rounding} within rounding)" if c.within_rounding else ""),
             f"{c.counted:.2f} / {c.expected:.2f}",
             f"{c.batches_error:+.2%}",
+            f"{c.live_active:.2f} / {c.sized_active:.2f}",
+            f"{c.sized_error:+.1%}",
             f"{c.live_active:.2f} / {c.simulated_active:.2f}",
             f"{c.error:+.1%}",
             f"{c.live_batch:.1f} / {c.simulated_batch:.1f}",
@@ -102,6 +104,8 @@ def _live(checks: Sequence[LiveCheck]) -> str:
         "same decisions",
         "live batches",
         "error",
+        "live sizes",
+        "error",
         "own batches",
         "error",
         "batch",
@@ -113,7 +117,8 @@ def _live(checks: Sequence[LiveCheck]) -> str:
             f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. "
             "Decisions: the router's log, taken again. Live batches: active experts of the steps whose batch "
             f"is known from the times of requests ({min(c.known_share for c in checks):.0%} or more). "
-            "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction.\n",
+            "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction. Live "
+            "sizes: the same, with each batch size weighted as live: what else ran on this machine shifts them.\n",
             _table(header, rows),
         ]
     )

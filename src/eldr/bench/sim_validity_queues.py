@@ -12,7 +12,7 @@ from eldr.sim import ClusterSpec, Kinds, Rates, StepCost, make_requests, poisson
 from eldr.sim.comparison import Interval, interval
 from eldr.sim.cost import Moe, Prefill
 
-REQUESTS, SEEDS = 20_000, 10
+REQUESTS, SEEDS = 10_000, 6
 
 Floats = npt.NDArray[np.float64]
 Waits = tuple[float, float]

@@ -1,7 +1,7 @@
 """The cluster: arrivals -> prefill workers -> the live policy on the live pool -> decode workers."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ class ClusterSpec:
     prefill: workers; 0 leaves prefill out, and requests are decided when they arrive. decode: workers.
     max_batch, kv_tokens: of a decode worker, see DecodeWorker. prefill_batch_tokens: of a prefill step.
     prefix_blocks: of each prefill worker's cache, of block_tokens each; 0 for none.
+    slowness: factor on the step times of each decode worker, for pools of unlike ones; none: 1 for all.
     changes: decode workers that fail and join; one whose first change is a join is away until then.
     """
 
@@ -48,7 +49,8 @@ class ClusterSpec:
     prefill_batch_tokens: int = 8192
     prefix_blocks: int = 0
     block_tokens: int = 16
-    changes: tuple[Change, ...] = field(default=())
+    slowness: tuple[float, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a number that makes no sense."""
@@ -56,6 +58,8 @@ class ClusterSpec:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ConfigError(f"cluster: {name} is {getattr(self, name)}, expected at least {value}")
+        if self.slowness and (len(self.slowness) != self.decode or min(self.slowness) <= 0):
+            raise ConfigError(f"cluster: slowness is {self.slowness}, expected {self.decode} factors above 0")
         for change in self.changes:
             if not 0 <= change.worker < self.decode or not change.at_s >= 0:
                 raise ConfigError(
@@ -79,7 +83,7 @@ class Cluster:
         self._products = RememberedProducts(self._decode_pool, centroids)
         self._reservations: dict[int, Reservation] = {}
         self._prefill = [self._prefill_worker(spec) for _ in range(spec.prefill)]
-        self._decode = [self._decode_worker(spec) for _ in range(spec.decode)]
+        self._decode = [self._decode_worker(spec, k) for k in range(spec.decode)]
         self._generation = [0] * spec.decode
         self._plan_changes(spec)
 
@@ -220,7 +224,7 @@ class Cluster:
             finished=self._prefilled,
         )
 
-    def _decode_worker(self, spec: ClusterSpec) -> DecodeWorker:
+    def _decode_worker(self, spec: ClusterSpec, worker: int) -> DecodeWorker:
         return DecodeWorker(
             self.loop,
             self._cost,
@@ -229,6 +233,7 @@ class Cluster:
             self._rows,
             max_batch=spec.max_batch,
             kv_tokens=spec.kv_tokens,
+            slowness=spec.slowness[worker] if spec.slowness else 1.0,
             finished=self._finished,
         )
 
@@ -239,7 +244,17 @@ class Cluster:
             np.array([w.tokens for w in workers]),
             np.array([w.active for w in workers]),
             np.array([w.busy_s for w in workers]),
+            _added_up([w.by_batch for w in workers]),
         )
+
+
+def _added_up(parts: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
+    total: dict[int, tuple[int, float]] = {}
+    for part in parts:
+        for batch, (steps, active) in part.items():
+            known = total.get(batch, (0, 0.0))
+            total[batch] = known[0] + steps, known[1] + active
+    return dict(sorted(total.items()))
 
 
 def _pool(role: str, workers: int) -> WorkerPool:

@@ -133,7 +133,7 @@ def load_cost(path: Path) -> StepCost:
         return checked(msgspec.json.decode(path.read_bytes(), type=StepCost))
     except OSError as error:
         raise ConfigError(
-            f"cannot read {path}: {error.strerror}; name a cost file or one of `--gpu`"
+            f"cannot read {path}: {error.strerror}; name a cost file, or one that comes with ELDR"
         ) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{path} is no cost file: {error}; see docs/simulator.md") from None

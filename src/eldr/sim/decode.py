@@ -21,7 +21,7 @@ class DecodeWorker:
 
     max_batch: most requests that decode together. kv_tokens: most tokens, prompts and whole outputs, that
     its running requests may hold; None for no limit. Room is taken for all of it at once: none is preempted.
-    finished: called for each request whose last token is out.
+    slowness: factor on step times. finished: called for each request whose last token is out.
     """
 
     def __init__(
@@ -34,17 +34,20 @@ class DecodeWorker:
         *,
         max_batch: int,
         kv_tokens: int | None,
+        slowness: float,
         finished: Callable[[int], None],
     ) -> None:
         self._loop, self._cost, self._experts = loop, cost, experts
         self._records, self._rows = records, rows
         self._max_batch, self._kv_tokens, self._finished = max_batch, kv_tokens, finished
+        self._slowness = slowness
         self._waiting: deque[int] = deque()
         self._running: list[tuple[int, int]] = []
         self._segment: Segment | None = None
         self._planned = self._plan_number = 0
         self._held_tokens = self._context = 0
         self.steps, self.tokens, self.active, self.busy_s = 0, 0, 0.0, 0.0
+        self.by_batch: dict[int, tuple[int, float]] = {}
 
     def offer(self, request: int) -> None:
         """Take a request whose KV cache is here."""
@@ -81,7 +84,7 @@ class DecodeWorker:
         steps = self._running[0][0] - self.steps
         batch, now_s = len(self._running), self._loop.now_s
         self._start_s = now_s
-        self._segment = plan(now_s, self._cost, self._experts, batch, self._context, steps)
+        self._segment = plan(now_s, self._cost, self._experts, batch, self._context, steps, self._slowness)
         for request in joined:
             self._records.first_token_s[request] = self._segment.end_s(1)
         self._planned = self._segment.steps + 1
@@ -106,10 +109,12 @@ class DecodeWorker:
         """Note steps of this segment that are done."""
         if self._segment is None or not steps:
             return
-        batch = len(self._running)
+        batch, active = len(self._running), self._segment.active_sum(steps)
+        known = self.by_batch.get(batch, (0, 0.0))
+        self.by_batch[batch] = known[0] + steps, known[1] + active
         self.steps += steps
         self.tokens += steps * batch
-        self.active += self._segment.active_sum(steps)
+        self.active += active
         self.busy_s += self._segment.end_s(steps) - self._start_s
         self._context += steps * batch
         self._experts.advance(steps)

@@ -121,12 +121,14 @@ class WorkerSteps:
     """Decode steps of each worker: how many, and sums over them. tokens: of the batch; active: experts.
 
     steps, tokens: int64 [K]; active: float64 [K], mean over layers, summed over steps; busy_s: float64 [K].
+    by_batch: batch size -> steps, and active experts summed over them, of all workers.
     """
 
     steps: npt.NDArray[np.int64]
     tokens: npt.NDArray[np.int64]
     active: Floats
     busy_s: Floats
+    by_batch: dict[int, tuple[int, float]]
 
     @property
     def active_experts(self) -> float | None:

@@ -77,12 +77,24 @@ class SteppedSegment:
         return float(self._active[:steps].sum())
 
 
-def plan(start_s: float, cost: StepCost, experts: Batch, batch: int, context: int, steps: int) -> Segment:
-    """The next steps, at most `steps`. batch: requests; context: their tokens so far, all together."""
+def plan(
+    start_s: float,
+    cost: StepCost,
+    experts: Batch,
+    batch: int,
+    context: int,
+    steps: int,
+    slowness: float = 1.0,
+) -> Segment:
+    """The next steps, at most `steps`. batch: requests; context: their tokens so far, all together.
+
+    slowness: factor on all step times.
+    """
     active = experts.active(steps)
-    growth_s = cost.context_s * batch
+    growth_s = cost.context_s * batch * slowness
     if isinstance(active, float):
-        return SteadySegment(start_s, cost.step_s(active, batch, context), growth_s, active, steps)
+        first_s = cost.step_s(active, batch, context) * slowness
+        return SteadySegment(start_s, first_s, growth_s, active, steps)
     numbers = np.arange(len(active))
-    step_s = cost.step_s(0.0, batch, context) + cost.active_s * active + growth_s * numbers
+    step_s = (cost.step_s(0.0, batch, context) + cost.active_s * active) * slowness + growth_s * numbers
     return SteppedSegment(start_s + step_s.cumsum(), active)
