@@ -28,8 +28,6 @@ PATIENCE_S = 0.25
 
 Slots = npt.NDArray[np.intp]
 
-_UNKNOWN, _UP, _DOWN = 0, 1, 2
-_JUST_UP = np.int8(_UP)  # a Python integer would take twice the time to compare with
 _ALONE = nullcontext()
 
 
@@ -44,11 +42,11 @@ class Ledger:
         self._patience_s = PATIENCE_S
         buffer, start = memory if memory is not None else bytearray(_bytes(rows)), 0
         self._columns = []
-        for kind in ("i8", "f8", "f8", "i1", "i1"):
+        for kind in ("i8", "f8", "f8", "?", "?", "?"):
             column = np.frombuffer(buffer, kind, rows * CAPACITY, start).reshape(rows, CAPACITY)
             self._columns.append(column)
             start += column.nbytes
-        self._requests, self._tokens, self._shut_until_s, self._verdict, self._known = self._columns
+        self._requests, self._tokens, self._shut_until_s, self._up, self._down, self._known = self._columns
         self._keys = np.frombuffer(buffer, "S16", CAPACITY, start)
 
     @classmethod
@@ -105,19 +103,15 @@ class Ledger:
 
     def judge(self, slot: int, up: bool | None) -> None:
         """Say that a worker is up or down; None takes back what this process said."""
-        self._verdict[self._row, slot] = _UNKNOWN if up is None else _UP if up else _DOWN
+        self._up[self._row, slot], self._down[self._row, slot] = bool(up), up is not None and not up
 
     def available(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Workers that this process found up and no process finds down."""
-        if len(self._verdict) == 1:
-            up: npt.NDArray[np.bool_] = self._verdict[0][slots] == _JUST_UP
-            return up
-        said = self._verdict.take(slots, axis=1)
-        up = (said[self._row] == _UP) & (said.max(axis=0, initial=0) < _DOWN)
-        return up
+        up: npt.NDArray[np.bool_] = self._up[self._row][slots]
+        return up if len(self._up) == 1 else up & ~self._down.take(slots, axis=1).any(axis=0)
 
     def shut(self, slot: int, until_s: float) -> None:
-        """Say until when (on the monotonic clock) a worker gets no requests, since they failed; 0: it does."""
+        """Say until when (monotonic clock) a worker gets no requests, since they failed; 0: it does."""
         self._shut_until_s[self._row, slot] = until_s
 
     def shut_elsewhere(self, slots: Slots) -> npt.NDArray[np.float64] | None:
@@ -162,7 +156,7 @@ class Ledger:
 
 def _bytes(rows: int) -> int:
     """Size of requests, tokens, times, verdicts and known workers of each process, and the workers' keys."""
-    return CAPACITY * (rows * (8 + 8 + 8 + 1 + 1) + 16)
+    return CAPACITY * (rows * (8 + 8 + 8 + 1 + 1 + 1) + 16)
 
 
 def _sums(column: npt.NDArray[Any], slots: Slots) -> npt.NDArray[Any]:

@@ -127,7 +127,7 @@ class WorkerPool:
 
     def has_available(self) -> bool:
         """May any worker be chosen?"""
-        return bool(np.count_nonzero(self._ledger.available(self._slots)))
+        return bool(self._ledger.available(self._slots).any())
 
     def available(self, worker_id: str) -> bool:
         return bool(self._ledger.available(self._slot_of(worker_id))[0])

@@ -52,13 +52,20 @@ def test_medians_over_repeats_and_added_times() -> None:
 
 
 def test_targets_are_judged_by_their_worst_ratio() -> None:
-    lines = verdicts(summary(REPORT))
-    assert lines == [
-        "- eldr jsq, cpu_per_chunk_us / vllm-router: 0.57, 0.70 (target 0.7): reached",
-        "- eldr jsq, cpu_per_request_us / vllm-router: 1.20, 0.70 (target 0.8): not reached",
-        "- eldr jsq, p99_added / vllm-router: 0.50, 1.50 (target 1): not reached",
-        "- eldr jsq, a chunk at 1024 connections / at 64: 1.24 (target 1.2): not reached",
+    at = "of vllm-router's, at 64, 1024 connections"
+    assert verdicts(summary(REPORT)) == [
+        f"- eldr jsq: CPU a streamed chunk, {at}: 0.57, 0.70 (target: at most 0.7): reached.",
+        f"- eldr jsq: CPU a request of one token, {at}: 1.20, 0.70 (target: at most 0.8): **not reached**.",
+        f"- eldr jsq: p99 of the TTFT added, {at}: 0.50, 1.50 (target: at most 1): **not reached**.",
+        "- eldr jsq: CPU a streamed chunk at 1024 connections, of that at 64: 1.24 (target: at most 1.2): "
+        "**not reached**.",
     ]
+
+
+def test_what_cannot_be_compared_is_said_so() -> None:
+    rows = [{**each, "ttft_ms": [0.5] * 10} if each["router"] == "vllm-router" else each for each in ROWS]
+    (line,) = [line for line in verdicts(summary({**REPORT, "rows": rows})) if "TTFT" in line]
+    assert line.endswith("not comparable, not comparable (target: at most 1): not measured.")
 
 
 def test_the_page_has_a_line_for_each_router_and_size() -> None:

@@ -108,6 +108,8 @@ class Fleet:
             if self._members[worker_id].breaker.follow(until_s):
                 self._note(worker_id)
         view = self.drift.corrected(self.pool.view())
+        if not self._tripped:
+            return view
         blocked = {worker_id for worker_id, breaker in self._tripped.items() if not breaker.allows()}
         return _without(view, blocked)
 
@@ -119,11 +121,12 @@ class Fleet:
         Also returns the pool as the policy saw it. Raises NoWorkerError when none is available.
         """
         view = _without(self.view(), refused)
-        if not np.count_nonzero(view.available):
-            raise self._nobody()
-        if avoided and np.count_nonzero((preferred := _without(view, avoided)).available):
+        if avoided and (preferred := _without(view, avoided)).available.any():
             view = preferred
-        return self.policy.select(request, view), view
+        try:
+            return self.policy.select(request, view), view
+        except NoWorkerError:
+            raise self._nobody() from None
 
     def require_worker(self) -> None:
         """Raise NoWorkerError when no worker is available."""

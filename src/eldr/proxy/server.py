@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -26,6 +27,9 @@ from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 
 log = logging.getLogger(__name__)
+
+COLLECTED_AFTER = 50_000
+"""Objects made since garbage was collected, after which it is again (Python: 700, half a request's)."""
 
 PATIENCE_S = 15.0
 """For a process to end after its drain; it may still have spans to send."""
@@ -106,6 +110,8 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
         )
         if share is not None:
             share.listening()
+        gc.freeze()  # what is there now stays; the collector need not look at it with every request
+        gc.set_threshold(COLLECTED_AFTER)
         await stop.wait()
         if share is not None:
             asyncio.get_running_loop().remove_reader(share.lifeline)

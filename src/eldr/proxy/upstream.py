@@ -91,8 +91,11 @@ class Upstream:
         except Exception:
             log.exception("a connection to worker %s (%s) cannot be closed", worker.id, worker.url)
 
-    async def connect(self, worker: Worker) -> Connection:
-        """A new connection to the worker. Raises RefusedError."""
+    async def connection(self, worker: Worker) -> Connection:
+        """A connection to the worker: one that was kept, or a new one. Raises RefusedError."""
+        return self._kept(worker.url) or await self._connect(worker)
+
+    async def _connect(self, worker: Worker) -> Connection:
         parts = urlsplit(worker.url)
         tls = self._tls if parts.scheme == "https" else None
         port = parts.port or (443 if tls else 80)
@@ -115,9 +118,9 @@ class Upstream:
     def _tls(self) -> ssl.SSLContext:
         return worker_tls(self._security)
 
-    def kept(self, worker: Worker) -> Connection | None:
+    def _kept(self, url: str) -> Connection | None:
         """The connection that was used last, since it is the least likely to have been closed."""
-        idle = self._idle.get(worker.url)
+        idle = self._idle.get(url)
         while idle:
             since_s, connection = idle.pop()
             if connection.usable and self._loop.time() - since_s < KEEP_ALIVE_S:
@@ -154,13 +157,12 @@ class _Exchange(AbstractAsyncContextManager[Answer]):
         self._upstream, self._worker, self._request = upstream, worker, request
 
     async def __aenter__(self) -> Answer:
-        upstream, worker = self._upstream, self._worker
-        self._connection = upstream.kept(worker) or await upstream.connect(worker)
+        self._connection = await self._upstream.connection(self._worker)
         try:
-            answer = self._connection.send(self._request, worker)
+            answer = self._connection.send(self._request, self._worker)
             await answer.head()
         except BaseException:
-            upstream.release(worker, self._connection)
+            self._upstream.release(self._worker, self._connection)
             raise
         return answer
 
