@@ -117,8 +117,8 @@ def _live(checks: Sequence[LiveCheck]) -> str:
             f"Embedded model, 1P{checks[0].decode_workers}D, a backlog; pairs are live / simulated. "
             "Decisions: the router's log, taken again. Live batches: active experts of the steps whose batch "
             f"is known from the times of requests ({min(c.known_share for c in checks):.0%} or more). "
-            "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction. Live "
-            "sizes: the same, with each batch size weighted as live: what else ran on this machine shifts them.\n",
+            "Own batches: the whole run simulated, with step times fitted to it, so TPOT is no prediction. "
+            "Live sizes: the same with each batch size weighted as live: what else runs here shifts them.\n",
             _table(header, rows),
         ]
     )
