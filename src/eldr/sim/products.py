@@ -20,6 +20,10 @@ class Centroids(np.ndarray[Any, np.dtype[np.float32]]):
 
     known: dict[int, tuple[Vector, Vector]]
 
+    def __array_finalize__(self, source: object) -> None:
+        """What is made from this matrix, such as a part of it, is another one and remembers nothing yet."""
+        self.known = {}
+
     def __matmul__(self, signature: Any) -> Any:
         found = self.known.get(id(signature))
         if found is None:
@@ -41,7 +45,6 @@ class RememberedProducts:
             matrix = pool.view().centroids
             assert matrix is not None
             self._centroids = matrix.view(Centroids)
-            self._centroids.known = {}
 
     def attach(self, view: PoolView) -> PoolView:
         return view if self._centroids is None else replace(view, centroids=self._centroids)
