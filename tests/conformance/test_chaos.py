@@ -22,7 +22,7 @@ FAULTS: list[dict[str, Any]] = [
     {"no_counts": True},
     {"status": (500, b"{}", "application/json")},
 ]
-DURATION_S = 3.0
+DURATION_S = 2.0
 
 
 async def torment(engine: MockEngine, rng: random.Random) -> None:
