@@ -33,7 +33,7 @@ from eldr.sim import (
 
 KINDS, DOMAINS = 400, 4
 RATE = 10.0
-"""Requests a second and decode worker: batches of about 25."""
+"""Requests a second and decode worker."""
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):

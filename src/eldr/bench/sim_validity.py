@@ -2,8 +2,8 @@
 
     python -m eldr.bench.sim_validity --out docs/bench [--live FOLDER of eldr.bench.sim_live]
 
-Writes sim_validity.json, and the part "validity" of docs/simulator.md. Without --live the live comparison of
-an earlier report is kept.
+Writes sim_validity.json, and with --page the part "validity" of docs/simulator.md. Without --live the live
+comparison of an earlier report is kept; with --kept all of it is, and only the page is written.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from eldr.bench.sim_validity_live import LiveCheck, check_live
 from eldr.bench.sim_validity_page import page
 from eldr.bench.sim_validity_queues import QueueCheck, check_queues
 from eldr.bench.workload import data_folder
-from eldr.errors import CalibrationError
+from eldr.errors import CalibrationError, ConfigError
 from eldr.files import replacing
 from eldr.program import run
 
@@ -55,22 +55,30 @@ def make_report(data: Path, live: list[LiveCheck]) -> Report:
 @click.option(
     "--page", "document", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="To fill."
 )
-def main(out: Path, live: Path | None, document: Path | None) -> None:
+@click.option("--kept", is_flag=True, help="Only fill the page from the report that is there.")
+def main(out: Path, live: Path | None, document: Path | None, kept: bool) -> None:
     """Check the simulator."""
-    data = data_folder()
-    if data is None:
-        raise CalibrationError("no data folder: set ELDR_DATA")
-    report = make_report(data, _earlier(out / "sim_validity.json") if live is None else check_live(live))
-    with replacing(out / "sim_validity.json") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    path = out / "sim_validity.json"
+    earlier = msgspec.json.decode(path.read_bytes(), type=Report) if path.is_file() else None
+    if kept:
+        if earlier is None:
+            raise ConfigError(f"--kept: there is no {path}; run without it once")
+        report = earlier
+    else:
+        report = make_report(_data(), check_live(live) if live else earlier.live if earlier else [])
+        with replacing(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     text = page(report.active, report.costs, report.rest, report.queues, report.live)
     print(text)
     if document is not None:
         replace_part(document, "validity", text)
 
 
-def _earlier(path: Path) -> list[LiveCheck]:
-    return msgspec.json.decode(path.read_bytes(), type=Report).live if path.is_file() else []
+def _data() -> Path:
+    data = data_folder()
+    if data is None:
+        raise CalibrationError("no data folder: set ELDR_DATA")
+    return data
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The checks of the simulator as Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from eldr.bench.sim_validity_active import ActiveCheck
 from eldr.bench.sim_validity_cost import CostCheck, RestCheck
@@ -17,7 +17,66 @@ def page(
     live: Sequence[LiveCheck],
 ) -> str:
     """All of them."""
-    return "\n\n".join([_active(active), _costs(costs), _rest(rest), _live(live), _queues(queues)]) + "\n"
+    verdicts = _table(["what", "target", "reached", ""], list(_verdicts(active, costs, queues, live)))
+    parts = [verdicts, _active(active), _costs(costs), _rest(rest), _live(live), _queues(queues)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(
+    active: Sequence[ActiveCheck],
+    costs: Sequence[CostCheck],
+    queues: Sequence[QueueCheck],
+    live: Sequence[LiveCheck],
+) -> Iterator[list[str]]:
+    """What was aimed at, what came out, and whether that is enough."""
+    mean = sum(abs(check.error) for check in active) / len(active)
+    yield ["active experts, mean error", "2 %", f"{mean:.2%}", _met(mean, 0.02)]
+    for part in ("moe", "attention"):
+        errors = [check.error for check in costs if check.part == part and check.error is not None]
+        if errors:
+            yield [
+                f"{part} of a step, error on unseen points",
+                "none set",
+                f"{min(errors):.1%} to {max(errors):.1%}",
+                "",
+            ]
+    if live:
+        decisions, same = sum(c.decisions for c in live), sum(c.same + c.within_rounding for c in live)
+        yield [
+            "a live run's decisions taken again",
+            "all",
+            f"{same} of {decisions}",
+            _met(decisions - same, 0),
+        ]
+        for name, errors in (
+            ("on the live batches", [c.batches_error for c in live]),
+            ("at the live batch sizes", [c.sized_error for c in live]),
+            ("in batches of its own", [c.error for c in live]),
+        ):
+            worst = max(errors, key=abs)
+            yield [
+                f"active experts of the live run, {name}",
+                "5 %",
+                f"{worst:+.1%} at most",
+                _met(abs(worst), 0.05),
+            ]
+    worst = max((check.same_input.mean for check in queues), key=abs)
+    yield ["waiting times, same input", "none set", f"{worst:+.1%} at most", ""]
+    inside = [
+        q
+        for q in queues
+        if q.error.low is not None and q.error.high is not None and q.error.low <= 0 <= q.error.high
+    ]
+    yield [
+        "waiting times, closed form within the interval",
+        "all",
+        f"{len(inside)} of {len(queues)}",
+        _met(len(queues) - len(inside), 0),
+    ]
+
+
+def _met(value: float, most: float) -> str:
+    return "met" if value <= most else "**not met**"
 
 
 def _active(checks: Sequence[ActiveCheck]) -> str:
