@@ -33,6 +33,7 @@ from eldr.traces import DecodeIds, ExpertTraces
 from eldr.traces.embedded import RECORDED, save
 from eldr.wire import decode_counts
 
+MODEL = "eldr-embedded"
 SOURCE = (
     "the embedded model through real vLLM (float32) on public prompts, greedy with repetition penalty 1.2"
 )
@@ -173,13 +174,14 @@ def main(data: Path | None, out: Path, work: Path, tokens: int, at_once: int, pe
         max_num_seqs=at_once,
         kv_cache_bytes=256 << 20,
     )
-    with running([LocalEngine(spec)], START_TIMEOUT_S) as (engine,), Progress() as bar:
-        task = bar.add_task("recording", total=len(prompts), completed=len(prompts) - len(missing))
-        recorder = Recorder(
-            engine.url, engine.model_name, journal, tokens, at_once, lambda: bar.advance(task)
-        )
-        asyncio.run(recorder.record(missing))
-    traces = assemble(prompts, journal.done, model_path().name)
+    if missing:
+        with running([LocalEngine(spec)], START_TIMEOUT_S) as (engine,), Progress() as bar:
+            task = bar.add_task("recording", total=len(prompts), completed=len(prompts) - len(missing))
+            recorder = Recorder(
+                engine.url, engine.model_name, journal, tokens, at_once, lambda: bar.advance(task)
+            )
+            asyncio.run(recorder.record(missing))
+    traces = assemble(prompts, journal.done, MODEL)
     benchmarks = np.array([prompt.origin.partition(".")[0] for prompt in prompts])
     notes = {"recorded": date.today().isoformat(), "output_tokens": tokens, "machine": describe_machine()}
     save(out, traces, benchmarks, notes)
