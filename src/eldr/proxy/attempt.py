@@ -1,7 +1,10 @@
 """One request on one worker, and what its end says of the worker."""
 
+from collections.abc import Callable
+from types import TracebackType
+
 from eldr.errors import UpstreamError
-from eldr.pool import Worker
+from eldr.pool import Reservation, Worker
 from eldr.proxy.breaker import Breaker
 from eldr.proxy.relay import RefusalError
 from eldr.types import Decision, PoolView
@@ -42,6 +45,34 @@ class Attempt:
         elif error is None and not self.broke_midway:
             self._breaker.succeeded(self._generation)
         self._breaker.end(self._generation)
+
+
+class Taken:
+    """A worker that was chosen for the time of a block, with its share of the load.
+
+    ended: told how the block ended, before that share is given back.
+    """
+
+    __slots__ = ("_attempt", "_ended", "_reservation")
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        reservation: Reservation,
+        ended: Callable[[Attempt, BaseException | None], None],
+    ) -> None:
+        self._attempt, self._reservation, self._ended = attempt, reservation, ended
+
+    def __enter__(self) -> Attempt:
+        return self._attempt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._ended(self._attempt, error)
+        finally:
+            self._reservation.release()
 
 
 def is_fault(status: int) -> bool:

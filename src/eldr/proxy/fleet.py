@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 from prometheus_client import Counter
@@ -14,8 +13,8 @@ from eldr.errors import NoWorkerError
 from eldr.ledger import Ledger
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
-from eldr.pool import Reservation, Worker, WorkerPool
-from eldr.proxy.attempt import Attempt
+from eldr.pool import Worker, WorkerPool
+from eldr.proxy.attempt import Attempt, Taken
 from eldr.proxy.breaker import STATE_VALUES, Breaker, State
 from eldr.proxy.centroids import CentroidSeats
 from eldr.proxy.drift import LoadDrift
@@ -141,7 +140,7 @@ class Fleet:
 
     def take(
         self, request: RoutingRequest, tokens: float, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
-    ) -> "_Taken":
+    ) -> Taken:
         """Choose a worker (see `choose`) and count a request of `tokens` on it until the block ends.
 
         How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
@@ -151,7 +150,8 @@ class Fleet:
             reservation = self.pool.reserve(decision.worker_id, tokens)
         member = self._members[decision.worker_id]
         member.requests.inc()
-        return _Taken(self, Attempt(reservation.worker, decision, view, member.breaker), reservation)
+        attempt = Attempt(reservation.worker, decision, view, member.breaker)
+        return Taken(attempt, reservation, self.ended)
 
     def ended(self, attempt: Attempt, error: BaseException | None) -> None:
         """Judge a worker by how a request on it ended."""
@@ -240,26 +240,6 @@ class Fleet:
         up.set_function(lambda: float(self.may_choose(worker_id)))
         state = self._metrics.breaker_state.labels(self.role, worker_id)
         state.set_function(lambda: STATE_VALUES[self.breaker_state(worker_id)])
-
-
-class _Taken:
-    """A worker that was chosen for the time of a block, with its share of the load."""
-
-    __slots__ = ("_attempt", "_fleet", "_reservation")
-
-    def __init__(self, fleet: Fleet, attempt: Attempt, reservation: Reservation) -> None:
-        self._fleet, self._attempt, self._reservation = fleet, attempt, reservation
-
-    def __enter__(self) -> Attempt:
-        return self._attempt
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._fleet.ended(self._attempt, error)
-        finally:
-            self._reservation.release()
 
 
 def _without(view: PoolView, left_out: Set[str]) -> PoolView:
