@@ -10,11 +10,13 @@ import aiohttp
 import pytest
 
 from eldr.errors import ConfigError
-from eldr.proxy.admin import admin_key, create_admin_app
+from eldr.proxy.admin import admin_key, admin_site, create_admin_app
 from eldr.proxy.membership import MEMBERSHIP
 from eldr.settings_fleet import AdminConfig
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
+from support.raw import exchange, status_of
+from support.serving import free_port
 from support.stack import COMPLETIONS, Stack, served, stack
 
 PROMPT = {"prompt": "a law text", "max_tokens": 4}
@@ -285,3 +287,18 @@ def test_the_key_comes_from_a_file_or_the_environment(
             admin_key(config)
     monkeypatch.setenv("ELDR_ADMIN_KEY", "from-environment")
     assert admin_key(AdminConfig()) == "from-environment"
+
+
+@pytest.mark.parametrize("more", ["x" * 10_000, "\x00"])
+async def test_a_key_in_a_header_that_is_refused_is_not_in_the_log(
+    more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "key").write_text(KEY)
+    async with stack(decode=1) as s:
+        config = AdminConfig(port=free_port(), key_file=str(tmp_path / "key"))
+        async with admin_site(config, s.app[MEMBERSHIP]):
+            head = f"GET /workers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}{more}\r\n\r\n"
+            answer = await exchange(f"http://127.0.0.1:{config.port}", head.encode())
+    assert status_of(answer) == 400
+    assert "Error handling request" in caplog.text
+    assert KEY not in caplog.text

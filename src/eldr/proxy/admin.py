@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 from msgspec import Meta, Struct
 
@@ -109,7 +110,8 @@ async def admin_site(
     if config.port is None:
         yield
         return
-    runner = web.AppRunner(create_admin_app(membership, admin_key(config), changes), access_log=None)
+    app = create_admin_app(membership, admin_key(config), changes)
+    runner = web.AppRunner(app, access_log=None, logger=_http_log())
     await runner.setup()
     try:
         try:
@@ -123,6 +125,19 @@ async def admin_site(
         yield
     finally:
         await runner.cleanup()
+
+
+def _http_log() -> logging.Logger:
+    """For aiohttp, which would quote a header that is malformed or too long: it may hold the key."""
+    http_log = logging.getLogger(f"{__name__}.http")
+    http_log.addFilter(_without_quotes)
+    return http_log
+
+
+def _without_quotes(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info = None
+    return True
 
 
 def _only_with(key: str) -> Middleware:
