@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eldr import __version__
 from eldr.metrics.records import read_records
+from eldr.proxy.signer import Signer
 from support.stack import COMPLETIONS, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 3}
@@ -28,7 +29,8 @@ async def test_models_of_workers_that_are_all_gone_are_a_503() -> None:
     async with stack(decode=1) as s:
         await s.prefill[0].stop()
         await s.decode[0].stop()
-        assert (await s.get("/v1/models")).status == 503
+        reply = await s.get("/v1/models")
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "3600")  # at the next checks
 
 
 async def test_small_paths() -> None:
@@ -126,3 +128,20 @@ async def test_metrics_can_be_scraped_and_count_what_happened() -> None:
         assert await s.metric("eldr_decision_seconds_count") == 2
         assert await s.metric("eldr_in_flight_requests", role="decode", worker="d0") == 0
         assert await s.metric("eldr_worker_up", role="decode", worker="d1") == 1
+
+
+async def test_a_fault_of_the_router_itself_is_a_500_in_openai_form_and_a_trace_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("never thought of")
+
+    async with stack() as s:
+        monkeypatch.setattr(Signer, "sign", fails)
+        reply = await s.post(prompt="x", max_tokens=2)
+        error = reply.json["error"]
+        assert (reply.status, error["type"], error["code"]) == (500, "internal_error", 500)
+        assert "never thought of" not in reply.text
+        assert "ZeroDivisionError: never thought of" in caplog.text
+        assert await s.metric("eldr_requests_total", outcome="refused") == 1
+        await s.settled()

@@ -1,6 +1,7 @@
 """The paths that the router answers."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
@@ -50,7 +51,8 @@ def create_app(
         authorization = None if CHECKED in request else request.headers.get("Authorization")
         cards = await merged_models(upstream, up, config.health_timeout_s, authorization)
         if not cards:
-            return error_answer(503, "no worker tells which models it serves", "no_worker_available")
+            text, again_s = "no worker tells which models it serves", math.ceil(config.health_interval_s)
+            return error_answer(503, text, "no_worker_available", again_s)
         return _json({"object": "list", "data": cards})
 
     async def exposition(_: web.Request) -> web.Response:
