@@ -112,8 +112,9 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what is no HTTP, or not within the limits, in OpenAI's form and with one line in the log."""
-        if status >= 500:  # a fault of the router, whose trace is wanted
-            return super().handle_error(request, status, exc, message)
+        if status >= 500:  # a fault of the router
+            super().handle_error(request, status, exc, message)  # whose trace goes to the log
+            return error_answer(status, "the router failed; its log says how", "internal_error")
         status, fault, text = self._refusal(exc)
         self._count(fault, f"{text}: {_unquoted(message or str(exc))}")
         answer = error_answer(status, text, "invalid_request_error")
