@@ -65,6 +65,6 @@ def test_no_engine_caches_prefixes_and_workers_log_their_steps(settings) -> None
     worker = local.local_engine(settings, "d0", "eldr").spec
     assert "--no-enable-prefix-caching" in worker.arguments(1)
     assert worker.options == {"step_log": str(settings.logs / "steps-d0.jsonl")}
-    plain = local._engine(settings, "plain", "none").spec
+    plain = local.local_engine(settings, "plain", "none").spec
     assert "--no-enable-prefix-caching" in plain.arguments(1)
     assert "--kv-transfer-config" not in plain.arguments(1)
