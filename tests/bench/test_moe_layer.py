@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -25,8 +26,8 @@ def points() -> list[Point]:
 
 
 def report() -> MoeLayerReport:
-    run = layer_run(QWEN3_30B, "float32", 2**20, 128, points())
-    return MoeLayerReport("Some CPU, 2 cores", "cpu", 32.0, 3, {}, [run])
+    run = layer_run(QWEN3_30B, "float32", 3, 2**20, 128, points())
+    return MoeLayerReport("Some CPU, 2 cores", "cpu", 32.0, {}, [run])
 
 
 def test_forced_routings_are_possible() -> None:
@@ -48,7 +49,7 @@ def test_the_fit_finds_what_made_the_times() -> None:
 
 def test_a_ratio_that_was_not_measured_is_none() -> None:
     few = [point for point in points() if point.tokens < 64]
-    assert layer_run(QWEN3_30B, "float32", 1, 1, few).fig2["active 16 to 128 at batch 64"] is None
+    assert layer_run(QWEN3_30B, "float32", 3, 1, 1, few).fig2["active 16 to 128 at batch 64"] is None
 
 
 def test_files_are_written_and_the_simulator_reads_the_cost(tmp_path: Path) -> None:
@@ -64,6 +65,17 @@ def test_files_are_written_and_the_simulator_reads_the_cost(tmp_path: Path) -> N
     assert cost == cost_of(report(), report().runs[0])
     assert cost.step_s(64, 32, 0) == pytest.approx(48 * (100 + 640 + 64) * 1e-6)
     assert "<svg" in paths[2].read_text()
+
+
+def test_models_measured_before_stay_in_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    assert moe_layer.with_earlier(report(), path) == report()
+    other = msgspec.structs.replace(report().runs[0], model="GPT-OSS-120B")
+    old = msgspec.structs.replace(report().runs[0], fixed_us=7.0)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(report(), runs=[old, other])))
+    assert moe_layer.with_earlier(report(), path).runs == [other, report().runs[0]]
+    elsewhere = msgspec.structs.replace(report(), device="a GPU")
+    assert moe_layer.with_earlier(elsewhere, path) == elsewhere
 
 
 def test_slug() -> None:
@@ -84,7 +96,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = CliRunner().invoke(bench.command, arguments)
     assert outcome.exit_code == 0, outcome.output
     assert asked == [(["Qwen3-30B-A3B"], "auto", 2, None)]
-    assert "Some CPU, 2 cores (cpu)" in outcome.output
+    assert "Some CPU, 2 cores (cpu); timed: CPU time of one thread" in outcome.output
     assert len(list(tmp_path.iterdir())) == 3
 
 

@@ -28,6 +28,10 @@ MEMORY_GIB = {"cpu": 4.0, "cuda": 24.0}
 """For the weights of a layer, unless another size is asked for: other programs share a CPU's memory."""
 
 
+CLOCKS = {"cpu": "CPU time of one thread", "cuda": "device's time"}
+"""What is timed. On a CPU that leaves out what other programs take of a shared machine."""
+
+
 class Point(msgspec.Struct, frozen=True):
     """One forced routing. least_us, median_us: of all repeats."""
 
@@ -38,8 +42,9 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class LayerRun(msgspec.Struct, frozen=True):
-    """One model's layer on one device. fixed_us, active_us, token_us: fitted to least_us.
+    """One model's layer on one device, each routing `repeats` times.
 
+    fixed_us, active_us, token_us: fitted to least_us.
     resident_gib: the weights that were there; expert_mib: of one expert, in the dtype that was run.
     fig2: what Fig. 2 says, of these measurements: 16 to 128 active experts at batch 64, and batch 128 against
     32 at equal experts, as ratios; None where it was not measured.
@@ -47,6 +52,7 @@ class LayerRun(msgspec.Struct, frozen=True):
 
     model: str
     dtype: str
+    repeats: int
     expert_mib: float
     resident_gib: float
     points: list[Point]
@@ -64,7 +70,6 @@ class MoeLayerReport(msgspec.Struct, frozen=True):
     device: str
     kind: str
     cache_mib: float | None
-    repeats: int
     machine: dict[str, Any]
     runs: list[LayerRun]
 
@@ -100,10 +105,10 @@ def measure(
     for shape in shapes:
         layer = side.MoeLayer(shape, found, room)
         points = _points(shape, repeats, functools.partial(side.time_us, layer), advance)
-        runs.append(layer_run(shape, found.dtype_name, layer.expert_bytes, layer.resident, points))
+        runs.append(layer_run(shape, found.dtype_name, repeats, layer.expert_bytes, layer.resident, points))
         del layer  # before the next one takes its memory
     cache = _cache_mib() if found.kind == "cpu" else None
-    return MoeLayerReport(found.name, found.kind, cache, repeats, machine, runs)
+    return MoeLayerReport(found.name, found.kind, cache, machine, runs)
 
 
 def _points(
@@ -125,7 +130,7 @@ def _points(
 
 
 def layer_run(
-    shape: ModelShape, dtype: str, expert_bytes: int, resident: int, points: list[Point]
+    shape: ModelShape, dtype: str, repeats: int, expert_bytes: int, resident: int, points: list[Point]
 ) -> LayerRun:
     """Fit the points. The least time of each is fitted: other work on a shared machine can only add."""
     fit = fit_points(points)
@@ -133,6 +138,7 @@ def layer_run(
     return LayerRun(
         model=shape.name,
         dtype=dtype,
+        repeats=repeats,
         expert_mib=expert_bytes / 2**20,
         resident_gib=resident * expert_bytes / 2**30,
         points=points,
@@ -160,6 +166,16 @@ def _ratio(points: list[Point], above: tuple[int, int], below: tuple[int, int]) 
     return times[above] / times[below] if {above, below} <= set(times) else None
 
 
+def with_earlier(report: MoeLayerReport, path: Path) -> MoeLayerReport:
+    """The report, with other models that a report in `path` has of the same device."""
+    if not path.is_file():
+        return report
+    earlier = msgspec.json.decode(path.read_bytes(), type=MoeLayerReport)
+    new = {run.model for run in report.runs}
+    kept = [run for run in earlier.runs if run.model not in new and earlier.device == report.device]
+    return msgspec.structs.replace(report, runs=[*kept, *report.runs])
+
+
 def cost_of(report: MoeLayerReport, run: LayerRun) -> StepCost:
     """The cost file of one model: its MoE layers and nothing else."""
     shape = next(shape for shape in SHAPES.values() if shape.name == run.model)
@@ -174,7 +190,8 @@ def cost_of(report: MoeLayerReport, run: LayerRun) -> StepCost:
             experts=shape.experts,
             top_k=shape.top_k,
             moe=Moe(fixed_us=run.fixed_us, active_us=run.active_us, token_us=run.token_us),
-            evidence="measured: the MoE layers; nothing else of a step is in it, and no prefill or transfer",
+            evidence=f"measured: the MoE layers, by the {CLOCKS[report.kind]}; nothing else of a step is in it, "
+            "and no prefill or transfer",
             fits=(fit,),
         )
     )

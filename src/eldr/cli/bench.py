@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from eldr.bench.moe_layer import SHAPES, MoeLayerReport, cost_of, forced, measure, slug
+from eldr.bench.moe_layer import CLOCKS, SHAPES, MoeLayerReport, cost_of, forced, measure, slug, with_earlier
 from eldr.files import replacing
 
 console = Console(highlight=False, soft_wrap=True)
@@ -51,17 +51,18 @@ def moe_layer(
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=repeats * sum(len(list(forced(shape))) for shape in shapes))
         report = measure(shapes, device, repeats, memory_gib, lambda: bar.advance(task))
-    console.print(f"Device: {report.device} ({report.kind})")
+    console.print(f"Device: {report.device} ({report.kind}); timed: {CLOCKS[report.kind]}")
     console.print(_table(report), soft_wrap=False)
     for path in write(report, out):
         console.print(f"wrote {path}")
 
 
 def write(report: MoeLayerReport, folder: Path) -> list[Path]:
-    """Write the report, its plot and its cost files into the folder."""
+    """Write the report, its plot and its cost files into the folder; models measured before stay in it."""
     from eldr.bench.moe_layer_plot import plot
 
     name = f"moe_layer_{slug(report.device)}"
+    report = with_earlier(report, folder / f"{name}.json")
     costs = [cost_of(report, run) for run in report.runs]
     contents = {f"{name}.json": report, **{f"cost_{cost.name}.json": cost for cost in costs}}
     for file_name, content in contents.items():
