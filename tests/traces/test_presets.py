@@ -82,10 +82,13 @@ def test_fixed_scales_stay() -> None:
 
 
 def test_the_page_shows_targets_beside_what_was_achieved() -> None:
-    goals = [Target("change", -0.2, -0.1, 0.01, "Fig. 4", lambda traces: len(traces))]
+    goals = [Target(n, -0.2, -0.1, 0.01, "Fig. 4", lambda traces: len(traces)) for n in ("change", "out")]
     cosines = fit_page.Cosines(["a-b", "a-c", "b-c"], [0.5, 0.6, 0.9], [0.5, 0.7, 0.9])
     parameters = {"tasks": {"scales": asdict(fit.START)}}
-    text = fit_page.page(parameters, [("tasks", goals, {FITTED: [[-0.12, -0.14]], "x": [[-0.3]]})], cosines)
-    assert "| change | [-0.200, -0.100] | -0.130 ± 0.010 | -0.300 (!) | Fig. 4 |" in text
+    text = fit_page.page(
+        parameters, [("tasks", goals, {FITTED: [[-0.12, -0.14], [0.0]], "x": [[-0.3], [0.0]]})], cosines
+    )
+    assert "| change | [-0.200, -0.100] | -0.130 ± 0.010 | -0.300 | Fig. 4 |" in text
+    assert "| out | [-0.200, -0.100] | 0.000 (!) | 0.000 |" in text
     assert "a-c: 0.70, recorded 0.60" in text
     assert "popularity 1.200" in text

@@ -35,7 +35,7 @@ a batch of different requests does not depend on that.
 `preset(model, workload)` gives a model of one of these shapes: SHAPES. The scales are fitted in the shape
 of FITTED; the other shapes take them over, since nothing comparable is known of these. Values are of every
 third layer and of draws that the fit has not seen. A target in brackets is a band: inside of it any value
-is as good. Change is that of active experts a step and layer.
+is as good; (!) marks what is outside in the fitted shape. Change is that of active experts a step and layer.
 """
 
 TAIL = """
@@ -98,17 +98,18 @@ def _table(goals: Sequence[Target], achieved: Achieved) -> list[str]:
     head = [f"| statistic | target | {' | '.join(names)} | target from |", "|---" * (len(names) + 3) + "|"]
     rows = []
     for place, goal in enumerate(goals):
-        cells = [_cell(goal, achieved[name][place]) for name in names]
+        cells = [_cell(goal, achieved[name][place], marked=name == FITTED) for name in names]
         band = f"[{_figure(goal.low)}, {_figure(goal.high)}]"
         rows.append(f"| {goal.name} | {band} | {' | '.join(cells)} | {goal.source} |")
     return [*head, *rows]
 
 
-def _cell(goal: Target, values: Sequence[float]) -> str:
+def _cell(goal: Target, values: Sequence[float], *, marked: bool) -> str:
     """The mean over draws, ± half their range where there are several, and a mark outside the band."""
     mean = float(np.mean(values))
     spread = f" ± {_figure(float(np.ptp(values)) / 2)}" if len(values) > 1 else ""
-    return f"{_figure(mean)}{spread}{'' if goal.low <= mean <= goal.high else ' (!)'}"
+    mark = " (!)" if marked and not goal.low <= mean <= goal.high else ""
+    return f"{_figure(mean)}{spread}{mark}"
 
 
 def _figure(value: float) -> str:
