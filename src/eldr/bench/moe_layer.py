@@ -190,8 +190,8 @@ def cost_of(report: MoeLayerReport, run: LayerRun) -> StepCost:
             experts=shape.experts,
             top_k=shape.top_k,
             moe=Moe(fixed_us=run.fixed_us, active_us=run.active_us, token_us=run.token_us),
-            evidence=f"measured: the MoE layers, by the {CLOCKS[report.kind]}; nothing else of a step is in it, "
-            "and no prefill or transfer",
+            evidence=f"measured: the MoE layers, by the {CLOCKS[report.kind]}; "
+            "nothing else of a step is in it, and no prefill or transfer",
             fits=(fit,),
         )
     )
