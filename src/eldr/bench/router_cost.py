@@ -19,7 +19,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ from eldr.bench.mock_engines import MODEL
 from eldr.bench.proxies import PROXIES, Engines, running
 from eldr.bench.router_overhead import profile_of
 from eldr.bench.usage import cpu_s, peak_bytes
-from eldr.errors import ConfigError
+from eldr.errors import ConfigError, EngineError
 from eldr.files import replacing
 from eldr.program import run
 from eldr.types import ExpertCounts
@@ -47,7 +47,10 @@ CONNECTIONS = (64, 256, 1024)
 CHUNKS_PER_S = 6_400
 ONE_TOKEN_RATE = 200.0
 SETTLE_S = 1.5
-"""From the start of the last stream to the start of the measurement."""
+"""From the first chunk of the last stream to the start of the measurement."""
+
+START_S, LATE_S = 3.0, 2.0
+"""The time over which streams are asked for, and how much later they may all have begun."""
 
 WITHOUT = {"none, hand-off": True, "none, decode only": False}
 """The ways without a router, and whether they prefill first."""
@@ -81,23 +84,42 @@ class Row:
 
 
 async def measure_streams(ways: list[Way], tally: Tally, pid: int | None, plan: Plan) -> tuple[int, float]:
-    """Chunks and processor seconds of a time in which all ways stream."""
+    """Chunks and processor seconds of a time in which all ways stream.
+
+    Raises EngineError where they do not all begin in time, since beginnings cost more than what is measured.
+    """
     interval_s = len(ways) / CHUNKS_PER_S
-    span_s = plan.window_s + 2 * SETTLE_S + 1.0
+    span_s = START_S + LATE_S + plan.window_s + 2 * SETTLE_S
     tokens = int(span_s / interval_s) + 1
+    tally.ttft_s.clear()
 
     async def stream(number: int) -> None:
-        await asyncio.sleep(number / len(ways))  # within a second
+        await asyncio.sleep(START_S * number / len(ways))
         await ways[number].send(tokens, round(interval_s * 1_000))
 
     async with asyncio.TaskGroup() as group:
         for number in range(len(ways)):
             group.create_task(stream(number))
-        await asyncio.sleep(1.0 + SETTLE_S)
+        await asyncio.sleep(START_S)
+        await _begun(tally, len(ways))
+        await asyncio.sleep(SETTLE_S)
         before = tally.chunks, cpu_s(pid) if pid else 0.0
         await asyncio.sleep(plan.window_s)
         after = tally.chunks, cpu_s(pid) if pid else 0.0
     return after[0] - before[0], after[1] - before[1]
+
+
+async def _begun(tally: Tally, streams: int) -> None:
+    """Wait until so many streams have brought output."""
+    try:
+        async with asyncio.timeout(LATE_S):
+            while len(tally.ttft_s) < streams:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        late = streams - len(tally.ttft_s)
+        raise EngineError(
+            f"{late} of {streams} streams did not begin; measure on a machine with less to do"
+        ) from None
 
 
 async def measure(route: Route, name: str, pid: int | None, connections: int, repeat: int, plan: Plan) -> Row:
@@ -147,12 +169,20 @@ def measure_router(
     """Start a router (or none), measure it, end it."""
     if name in WITHOUT:
         route = Route(engines.decode[0], engines.prefill[0] if WITHOUT[name] else None)
-        return uvloop.run(measure(route, name, None, connections, repeat, plan))
+        return _measured(measure(route, name, None, connections, repeat, plan))
     port = free_port()
     command = PROXIES[name].command(engines, port, folder / "p.safetensors", programs)
     with running(command, port, folder / "router.log") as pid:
         route = Route(f"http://127.0.0.1:{port}")
-        return uvloop.run(measure(route, name, pid, connections, repeat, plan))
+        return _measured(measure(route, name, pid, connections, repeat, plan))
+
+
+def _measured(measurement: Coroutine[Any, Any, Row]) -> Row:
+    """Run a measurement. Of its clients' failures, the first is raised."""
+    try:
+        return uvloop.run(measurement)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 def installed(programs: Path) -> dict[str, str]:
