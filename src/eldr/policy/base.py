@@ -80,3 +80,16 @@ def join_shortest_queue(
     """Choose the worker with the fewest requests in flight out of `workers`; the first of equals."""
     worker = int(workers[pool.in_flight[workers].argmin()])
     return decide(policy, pool, worker, band_size=len(workers), fallback=fallback)
+
+
+def no_similarity(request: RoutingRequest, pool: PoolView) -> str | None:
+    """Why similarities cannot be compared, as a `fallback`, or None when they can."""
+    if pool.centroids is None:
+        return "no_profile"
+    if request.signature is None:
+        return "no_signature"
+    if pool.centroids.shape[1] != len(request.signature):
+        return "other_profile"
+    if not (pool.available & pool.has_centroid).any():
+        return "no_centroid"
+    return None

@@ -3,7 +3,7 @@
 import numpy as np
 
 from eldr.errors import ConfigError
-from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue
+from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue, no_similarity
 from eldr.types import Decision, PoolView, RoutingRequest
 
 
@@ -29,7 +29,7 @@ class LocalityBand:
 
     def select(self, request: RoutingRequest, pool: PoolView) -> Decision:
         workers = available_workers(pool)
-        if reason := _no_similarity(request, pool):
+        if reason := no_similarity(request, pool):
             return join_shortest_queue(self.name, pool, workers, reason)
         assert request.signature is not None
         assert pool.centroids is not None
@@ -50,16 +50,3 @@ class LocalityBand:
             best_similarity=best,
             similarities=similarity,
         )
-
-
-def _no_similarity(request: RoutingRequest, pool: PoolView) -> str | None:
-    """Why similarities cannot be compared, or None when they can."""
-    if pool.centroids is None:
-        return "no_profile"
-    if request.signature is None:
-        return "no_signature"
-    if pool.centroids.shape[1] != len(request.signature):
-        return "other_profile"
-    if not (pool.available & pool.has_centroid).any():
-        return "no_centroid"
-    return None

@@ -5,6 +5,7 @@ result is kept in a file, which is made anew where it is missing.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ AT_ONCE = 128
 """Prompts that are run together; those of one batch are of nearly one length."""
 
 
-def embedded_pairs(kept: Path) -> dict[str, npt.NDArray[np.generic]]:
+def embedded_pairs(kept: Path) -> dict[str, Any]:
     """label str [N], prompt_tokens [N], prefill uint32 [N, L, E] and decode rates float32 [N, L, E].
 
     kept: the file to read, or to write. Needs torch where it is not there.
@@ -32,7 +33,7 @@ def embedded_pairs(kept: Path) -> dict[str, npt.NDArray[np.generic]]:
         return {name: archive[name] for name in archive.files}
 
 
-def _run() -> dict[str, npt.NDArray[np.generic]]:
+def _run() -> dict[str, Any]:
     from tokenizers import Tokenizer
 
     from eldr.embedded.export import load_network
@@ -60,6 +61,6 @@ def _run() -> dict[str, npt.NDArray[np.generic]]:
 
 def _counts(ids: npt.NDArray[np.uint8], experts: int) -> npt.NDArray[np.float32]:
     """[tokens, L, k] -> [L, E]."""
-    return np.stack([np.bincount(layer.ravel(), minlength=experts) for layer in ids.transpose(1, 0, 2)]).astype(
-        np.float32
-    )
+    return np.stack(
+        [np.bincount(layer.ravel(), minlength=experts) for layer in ids.transpose(1, 0, 2)]
+    ).astype(np.float32)

@@ -1,6 +1,7 @@
 """What the suite serves: requests of one model that calibrate, others that are served, and its step costs."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ def _medians(traces: ExpertTraces) -> tuple[Array, float]:
 
 def _lengths(median: Array, sigma: float, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     drawn = median * np.exp(sigma * rng.standard_normal(len(median)))
-    return np.clip(np.rint(drawn), LEAST_TOKENS, MOST_TOKENS).astype(np.int64)
+    tokens: npt.NDArray[np.int64] = np.clip(np.rint(drawn), LEAST_TOKENS, MOST_TOKENS).astype(np.int64)
+    return tokens
 
 
 SKEW = {"en": 47.6, "zh": 27.8, "ru": 9.2, "fr": 2.4, "es": 1.8, "de": 11.2}
@@ -119,11 +121,12 @@ SKEW = {"en": 47.6, "zh": 27.8, "ru": 9.2, "fr": 2.4, "es": 1.8, "de": 11.2}
 
 
 def _weights(source: str, labels: npt.NDArray[np.str_]) -> Array:
-    weights = np.ones(len(labels))
-    if source.endswith("languages") and source.startswith("embedded"):
+    weights: Array = np.ones(len(labels))
+    if source == "embedded/languages":
         for name in np.unique(labels):
             weights[labels == name] = SKEW[name] / (labels == name).sum()
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def _gpt_oss(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: ARG001
@@ -176,7 +179,7 @@ def _shrunk(cost: StepCost, layers: int) -> StepCost:
     return replace(cost, layers=layers, attention=attention, rest=rest, fits=())
 
 
-SOURCES = {
+SOURCES: dict[str, Callable[[int, Path], tuple[ExpertTraces, StepCost]]] = {
     "gpt-oss-20b": _gpt_oss,
     "deepseek-v2-lite": _deepseek,
     "embedded/tasks": functools.partial(_embedded, "tasks"),

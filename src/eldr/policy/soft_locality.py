@@ -1,0 +1,140 @@
+"""Locality against load, in one price: the worker whose recent requests are alike, unless it is too full."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue, no_similarity
+from eldr.types import Decision, Matrix, PoolView, RoutingRequest, Vector
+
+LOAD_WEIGHT = 0.25
+"""One standard deviation of load costs as much as a quarter of what two workers differ by on average.
+
+Chosen on the suite of docs/policies.md, where 0.2 to 0.3 do about as well; nothing for an operator to set.
+"""
+
+LEAST_DIFFERENCE = 1e-3
+"""Of workers that are all alike, so that rounding is not taken for a difference."""
+
+
+@POLICIES.register("soft_locality")
+class SoftLocality:
+    """Takes the worker with the least cost = (likeness* - likeness) / difference + LOAD_WEIGHT x excess load.
+
+    likeness: mean cosine of the request to the requests that the worker got lately, about as many as it has
+    in flight; before it got any, to its centroid. likeness* is the best of the available workers'.
+    difference: 1 - cosine of two centroids, mean over all pairs, so that models with alike domains and with
+    different ones are treated the same. excess load: (in flight - mean) / sqrt(mean), in standard deviations
+    of requests that come by chance. Equal costs go by worker order. A worker without a centroid and without
+    requests counts as the most alike, so that a new one gets work at once.
+
+    Goes by load alone, and says so in `fallback`, as locality_band does. A decision's `similarity` is that to
+    the worker's centroid.
+    """
+
+    name = "soft_locality"
+
+    def __init__(self, rng: np.random.Generator) -> None:  # noqa: ARG002 - nothing is random here
+        self._recent = _Recent.nothing()
+
+    def select(self, request: RoutingRequest, pool: PoolView) -> Decision:
+        workers = available_workers(pool)
+        if reason := no_similarity(request, pool):
+            return join_shortest_queue(self.name, pool, workers, reason)
+        assert request.signature is not None
+        assert pool.centroids is not None
+        self._recent = self._recent.of(pool)
+        cost = self._recent.distance(request.signature, workers) + LOAD_WEIGHT * excess_load(pool, workers)
+        worker = int(workers[cost.argmin()])
+        self._recent.add(worker, request.signature, int(pool.in_flight[worker]))
+        cosine = (pool.centroids @ request.signature).astype(np.float64)
+        cosine[~pool.has_centroid] = -np.inf
+        return decide(
+            self.name,
+            pool,
+            worker,
+            band_size=len(workers),
+            similarity=float(cosine[worker]) if pool.has_centroid[worker] else None,
+            best_similarity=float(cosine[workers].max()),
+            similarities=cosine,
+        )
+
+
+def excess_load(pool: PoolView, workers: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """By how many standard deviations each of `workers` has more requests in flight than their mean.
+
+    Requests that come independently scatter by the root of their number; 1 at least, where all are idle.
+    """
+    load = pool.in_flight[workers].astype(np.float64)
+    excess: npt.NDArray[np.float64] = (load - load.mean()) / np.sqrt(max(load.mean(), 1.0))
+    return excess
+
+
+@dataclass(slots=True)
+class _Recent:
+    """What each worker of a pool got lately. mean: float32 [K, D], a decaying mean of signatures.
+
+    known: bool [K], False where there is neither a centroid nor a request yet. difference: see SoftLocality.
+    """
+
+    worker_ids: tuple[str, ...]
+    centroids: Matrix | None
+    mean: Matrix
+    known: npt.NDArray[np.bool_]
+    difference: float
+
+    @classmethod
+    def nothing(cls) -> Self:
+        return cls((), None, np.zeros((0, 0), np.float32), np.zeros(0, np.bool_), 1.0)
+
+    def of(self, pool: PoolView) -> "_Recent":
+        """Itself while the pool has the same workers and centroids; else one that starts from the centroids,
+        and keeps what it knows of workers whose own centroid is the same."""
+        assert pool.centroids is not None
+        if pool.centroids is self.centroids and pool.worker_ids == self.worker_ids:
+            return self
+        start = np.array(pool.centroids, np.float32)
+        new = _Recent(
+            pool.worker_ids,
+            pool.centroids,
+            start,
+            pool.has_centroid.copy(),
+            _difference(start[pool.has_centroid]),
+        )
+        if self.centroids is not None and self.centroids.shape[1] == start.shape[1]:
+            for row, worker in enumerate(self.worker_ids):
+                if worker in new.worker_ids:
+                    new._keep(new.worker_ids.index(worker), self, row)
+        return new
+
+    def distance(self, signature: Vector, workers: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        """How much less alike each of `workers` is than the best of them, in units of `difference`."""
+        likeness = (self.mean @ signature).astype(np.float64)
+        likeness[~self.known] = np.inf
+        likeness = likeness[workers]
+        finite = np.isfinite(likeness)
+        best = likeness[finite].max(initial=-np.inf)
+        distance: npt.NDArray[np.float64] = np.where(finite, best - likeness, 0.0) / self.difference
+        return distance
+
+    def add(self, worker: int, signature: Vector, in_flight: int) -> None:
+        """Count a request in: with the weight of one of as many as the worker then has."""
+        self.mean[worker] += (signature - self.mean[worker]) / np.float32(in_flight + 1)
+        self.known[worker] = True
+
+    def _keep(self, row: int, other: "_Recent", old: int) -> None:
+        assert self.centroids is not None
+        assert other.centroids is not None
+        if np.array_equal(self.centroids[row], other.centroids[old]):
+            self.mean[row], self.known[row] = other.mean[old], other.known[old]
+
+
+def _difference(centroids: Matrix) -> float:
+    """1 - cosine, mean over all pairs of these rows; 1 where there is no pair."""
+    count = len(centroids)
+    if count < 2:
+        return 1.0
+    total = float(centroids.sum(axis=0) @ centroids.sum(axis=0))  # all cosines, each row's own being 1
+    return max(1 - (total - count) / (count * (count - 1)), LEAST_DIFFERENCE)
