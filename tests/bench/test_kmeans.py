@@ -57,14 +57,15 @@ def quick(value: int) -> dict[str, Any]:
 
 def test_a_run_ends_at_its_limit() -> None:
     assert kmeans.within(10, quick, 3) == {"value": 3}
-    assert kmeans.within(7, over_the_limit, 0) is None
+    assert kmeans.within(7, over_the_limit, 0) == {"limit_s": 7}
 
 
 def test_the_table_says_what_did_not_end() -> None:
     done = {"cpu_s": 1.25, "cosine": 0.5, "inertia": 0.4, "smallest": 1, "largest": 2}
-    row = {"n": 10_000, "k": 8, "eldr": done, "lloyd": done, "k-means-constrained": None}
+    row = {"n": 10_000, "k": 8, "eldr": done, "lloyd": done, "k-means-constrained": {"limit_s": 60}}
     row["prices"] = {"near_s": 0.5, "bound": 0.00123}
-    report = {"machine": {"processor": "made-up"}, "starts": 4, "limit_s": 60, "rows": [row]}
+    report = {"machine": {"processor": "made-up"}, "starts": 4, "rows": [row, {**row, "eldr": {}}]}
     assert "| 10,000 | 8 | 0.5000, 1.2 s | 0.5000, 1.2 s | not in 60 s | 0.50 | - | - | 0.123 |" in table(
         report
     )
+    assert "| 10,000 | 8 | - | 0.5000" in table(report)

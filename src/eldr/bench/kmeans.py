@@ -130,8 +130,8 @@ def measure_gap(n: int, clusters: int) -> dict[str, Any]:
     return found
 
 
-def within(limit_s: int, step: Callable[..., dict[str, Any]], *args: object) -> dict[str, Any] | None:
-    """Run a step in a process of its own; None where it took more than limit_s of CPU."""
+def within(limit_s: int, step: Callable[..., dict[str, Any]], *args: object) -> dict[str, Any]:
+    """Run a step in a process of its own; {"limit_s": ...} where it took more of CPU time."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_report, args=(theirs, limit_s, step, args))
@@ -141,7 +141,7 @@ def within(limit_s: int, step: Callable[..., dict[str, Any]], *args: object) -> 
         result: dict[str, Any] = ours.recv()
         return result
     except EOFError:
-        return None
+        return {"limit_s": limit_s}
     finally:
         child.join()
 
@@ -153,6 +153,12 @@ def _report(
     pipe.send(step(*args))
 
 
+def load_rows(path: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    """What an earlier run kept, by rows and clusters."""
+    kept = json.loads(path.read_bytes())["rows"] if path.is_file() else []
+    return {(row["n"], row["k"]): row for row in kept}
+
+
 @click.command()
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="For JSON, plot."
@@ -160,17 +166,25 @@ def _report(
 @click.option("--page", type=click.Path(path_type=Path, exists=True), help="Document with a part `kmeans`.")
 @click.option("--rows", "sizes", multiple=True, type=int, default=(1_000, 10_000, 50_000), show_default=True)
 @click.option("--clusters", multiple=True, type=int, default=(8, 64, 256), show_default=True)
+@click.option("--method", "methods", multiple=True, type=click.Choice(list(METHODS)), default=list(METHODS))
 @click.option("--limit", "limit_s", default=60, show_default=True, help="CPU seconds for a run.")
 def main(
-    out: Path, page: Path | None, sizes: tuple[int, ...], clusters: tuple[int, ...], limit_s: int
+    out: Path,
+    page: Path | None,
+    sizes: tuple[int, ...],
+    clusters: tuple[int, ...],
+    methods: tuple[str, ...],
+    limit_s: int,
 ) -> None:
-    """Measure, and write OUT/kmeans.json and .png and the table in PAGE."""
-    report: dict[str, Any] = {"machine": describe_machine(), "starts": STARTS, "limit_s": limit_s, "rows": []}
+    """Measure, and write OUT/kmeans.json and .png and the table in PAGE. What is not measured again stays."""
+    kept = load_rows(out / "kmeans.json")
     for n, k in [(n, k) for n in sizes for k in clusters]:
-        entry: dict[str, Any] = {"n": n, "k": k, "prices": within(limit_s, measure_gap, n, k)}
-        entry |= {method: within(limit_s, measure, method, n, k) for method in METHODS}
-        report["rows"].append(entry)
+        entry = kept.setdefault((n, k), {"n": n, "k": k})
+        entry["prices"] = within(limit_s, measure_gap, n, k)
+        entry |= {method: within(limit_s, measure, method, n, k) for method in methods}
         click.echo(json.dumps(entry))
+        rows = [kept[key] for key in sorted(kept)]
+        report = {"machine": describe_machine(), "starts": STARTS, "rows": rows}
         with replacing(out / "kmeans.json") as file:
             file.write(json.dumps(report, indent=2).encode() + b"\n")
     write_plot(report, out / "kmeans.png")

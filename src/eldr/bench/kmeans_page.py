@@ -16,10 +16,10 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
     plt = pyplot()
     figure, (time, quality) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
     for method, color in zip(NAMES, (OURS, CYCLE[5], CYCLE[0]), strict=True):
-        done = [row for row in report["rows"] if row[method]]
+        done = [row for row in report["rows"] if "cpu_s" in row.get(method, {})]
         style = {"color": color, "label": NAMES[method], "marker": "o", "ls": ""}
         time.loglog([r["n"] * r["k"] for r in done], [r[method]["cpu_s"] for r in done], **style)
-        both = [row for row in done if row["eldr"]]
+        both = [row for row in done if "cpu_s" in row["eldr"]]
         ratios = [r[method]["cosine"] / r["eldr"]["cosine"] - 1 for r in both]
         quality.semilogx([r["n"] * r["k"] for r in both], [100 * ratio for ratio in ratios], **style)
     time.set(xlabel="rows x clusters", ylabel="CPU time (s)")
@@ -48,18 +48,19 @@ def table(report: dict[str, Any]) -> str:
         "|---:|---:|" + "---:|" * (len(NAMES) + 4),
     ]
     for row in report["rows"]:
-        cells = [_run(row[method], report["limit_s"]) for method in NAMES]
-        prices = row["prices"] or {}
-        cells += [_figure(prices.get(name), 1, 2) for name in ("near_s", "exact_s")]
-        cells += [_figure(prices.get(name), 100, 3) for name in ("gap", "bound")]
+        cells = [_run(row.get(method, {})) for method in NAMES]
+        cells += [_figure(row["prices"].get(name), 1, 2) for name in ("near_s", "exact_s")]
+        cells += [_figure(row["prices"].get(name), 100, 3) for name in ("gap", "bound")]
         lines.append(f"| {row['n']:,} | {row['k']} | " + " | ".join(cells) + " |")
     machine = report["machine"]
     lines.append(f"\nCPU time on {machine['processor']}, {report['starts']} starts each.")
     return "\n".join(lines)
 
 
-def _run(found: dict[str, Any] | None, limit_s: int) -> str:
-    return f"not in {limit_s} s" if found is None else f"{found['cosine']:.4f}, {found['cpu_s']:.1f} s"
+def _run(found: dict[str, Any]) -> str:
+    if "limit_s" in found:
+        return f"not in {found['limit_s']} s"
+    return f"{found['cosine']:.4f}, {found['cpu_s']:.1f} s" if found else "-"
 
 
 def _figure(value: float | None, factor: float, digits: int) -> str:
