@@ -70,7 +70,7 @@ def test_too_few_requests_to_tell_the_gain(tmp_path: Path) -> None:
     calibration_set(requests=10).save(tmp_path / "cal.npz")
     out = tmp_path / "p.safetensors"
     result = run("fit", tmp_path / "cal.npz", "--workers", 5, "--out", out, "--gpu", "h200")
-    assert "Too few requests to tell what grouping gains" in result.output
+    assert "Too few requests with decode counts to tell" in result.output
     assert Profile.load(out).workers == 5
 
 

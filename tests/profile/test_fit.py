@@ -77,9 +77,10 @@ def test_one_layer_and_identical_requests() -> None:
     one = calibration_set(layers=1)
     assert fit_profile(one, 3)[0].kept_layers.tolist() == [0]
     same = one.rows(np.zeros(12, int))
-    profile, report = fit_profile(same, 3, transformation="counts")
-    assert (profile.info.rho, report.unsigned) == (None, 0)
+    profile, report = fit_profile(same, 3)
+    assert (profile.info.transformation, profile.info.rho, report.unsigned) == ("counts", None, 0)
     assert profile.cluster_sizes.tolist() == [4, 4, 4]
+    assert fit_profile(one.rows(np.array([3])), 1)[0].cluster_sizes.tolist() == [1]
 
 
 def test_chance_is_no_gain() -> None:
@@ -176,7 +177,7 @@ def test_fits_a_large_model_in_time() -> None:
     label = np.array([f"d{i % 10}" for i in range(1000)])
     calibration = CalibrationSet(counts, counts, label, tokens, tokens, model="big", top_k=8)
     started = time.process_time()
-    profile, report = fit_profile(calibration, 16, transformation="idf", layers=range(0, 48, 2))
+    profile, report = fit_profile(calibration, 16, transformation="idf", layers=range(0, 48, 4))
     assert time.process_time() - started < 10  # seconds of CPU on any machine; 3 is usual
     assert profile.cluster_sizes.max() <= 63
     assert report.clustering_s > 0

@@ -102,7 +102,10 @@ def gain_lines(
     """Print expected active experts, with predicted TPOT for a GPU, and return what to say of them."""
     if all(row.change is None for row in report.active):
         console.print(_active_table(report, {}))
-        return ["Too few requests to tell what grouping gains; record more, or fit for fewer workers."]
+        return [
+            "Too few requests with decode counts to tell what grouping gains; "
+            "record more, or fit for fewer workers."
+        ]
     if gpu is None:
         console.print(_active_table(report, {}))
         return ["Name your GPU with --gpu to see what that does to TPOT."]

@@ -37,7 +37,7 @@ def choose(calibration: CalibrationSet, transformation: str, layers: Layers, see
     tried = {
         name: _rho(calibration, _fitted(calibration, name, None), seed) for name in _names(transformation)
     }
-    best = max(tried, key=lambda name: -2.0 if (value := tried[name]) is None else value)
+    best = _best(calibration, tried)
     curve = _curve(calibration, best, seed) if layers == GREEDY else None
     transform = _fitted(calibration, best, curve.kept if curve else _given(layers))
     return Choice(transform, _rho(calibration, transform, seed), tried, curve)
@@ -51,6 +51,16 @@ def _names(transformation: str) -> tuple[str, ...]:
         choices = ", ".join((AUTO, *TRANSFORMATIONS.names()))
         raise ConfigError(f"unknown transformation {transformation!r}; choose from {choices}")
     return (transformation,)
+
+
+def _best(calibration: CalibrationSet, tried: Mapping[str, float | None]) -> str:
+    """The transformation with the best rho; where none has one, the first that gives signatures at all."""
+    measured = {name: value for name, value in tried.items() if value is not None}
+    if measured:
+        return max(measured, key=lambda name: measured[name])
+    prefill = calibration.prefill_counts
+    telling = (name for name in tried if _fitted(calibration, name, None).transform_many(prefill).any())
+    return next(telling, next(iter(tried)))
 
 
 def _given(layers: Layers) -> Sequence[int] | None:
