@@ -16,7 +16,7 @@ from eldr.sim.experts import ExpertUse
 
 Floats = npt.NDArray[np.float64]
 
-LAGS_S = np.linspace(0.0, 0.1, 41)
+LAGS_S = np.linspace(0.0, 0.4, 81)
 """How much later than the engine a client may see a token: the one that explains most batch sizes."""
 
 
