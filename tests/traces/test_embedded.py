@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eldr.counting import count_experts
 from eldr.errors import CalibrationError
 from eldr.traces import DecodeIds, ExpertTraces
-from eldr.traces.embedded import RECORDED, embedded, save
+from eldr.traces.embedded import GATES, RECORDED, embedded, embedded_gates, save, save_gates
 from traces.made_up import ids
 
 
@@ -82,3 +82,19 @@ def test_the_recorded_file() -> None:
     assert {"code", "math", "medical", "law", "en", "zh", "ru", "fr"} <= set(traces.label)
     assert (traces.prefill.sum(axis=2) == traces.prompt_tokens[:, None] * 4).all()
     assert (np.diff(traces.ids.ids.astype(np.int16), axis=2) > 0).all()  # four different experts, sorted
+
+
+def test_gates_are_kept_in_half_precision(tmp_path: Path) -> None:
+    gates = np.random.default_rng(0).random((3, 2, 4), np.float32) * 100
+    save_gates(tmp_path / "g.npz", gates)
+    np.testing.assert_allclose(embedded_gates(tmp_path / "g.npz"), gates, rtol=1e-3)
+    with pytest.raises(CalibrationError, match="record_gates"):
+        embedded_gates(tmp_path / "none.npz")
+
+
+def test_the_recorded_gates_are_of_the_recorded_requests() -> None:
+    if not GATES.is_file():
+        pytest.skip("no recorded gates here: they belong to the repository, not to the package")
+    gates = embedded_gates()
+    tokens = embedded().prompt_tokens[: len(gates)]
+    np.testing.assert_allclose(gates.sum(axis=2), tokens[:, None].repeat(4, axis=1), rtol=1e-2)

@@ -22,6 +22,8 @@ TASKS = ("code", "math", "medical", "law")
 RECORDED = Path(__file__).parents[3] / "docs" / "data" / "embedded_traces.npz"
 """Evidence belongs to the repository, not to the installed package: a checkout has it."""
 
+GATES = RECORDED.with_name("embedded_gates.npz")
+
 Workload = Literal["tasks", "languages", "all"]
 
 _ARRAYS = ("ids", "tokens", "label", "benchmark", "prompt_tokens", "prefill", "meta")
@@ -74,6 +76,21 @@ def save(path: Path, traces: ExpertTraces, benchmark: npt.NDArray[np.str_], note
             prefill=traces.prefill.astype(np.uint16 if traces.prefill.max() < 2**16 else np.uint32),
             meta=np.array(json.dumps(about)),
         )
+
+
+def embedded_gates(path: Path = GATES) -> npt.NDArray[np.float32]:
+    """Sums over the prompt's tokens of the routers' probabilities, [n, L, E], of the first n requests.
+
+    The requests are those of `embedded()` with workload "all". CalibrationError as there.
+    """
+    stored = read_arrays(path, ("gates",), "record them with `python -m eldr.bench.record_gates`")["gates"]
+    return stored.astype(np.float32)
+
+
+def save_gates(path: Path, gates: npt.NDArray[np.float32]) -> None:
+    """Write them in half precision, atomically."""
+    with replacing(path) as file:
+        np.savez_compressed(file, gates=gates.astype(np.float16))
 
 
 def _starts(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
