@@ -168,7 +168,7 @@ async def test_an_engine_that_wants_a_key_is_not_probed_but_used() -> None:
 
 
 async def until(s: Stack, worker: str, up: bool) -> None:
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(20):
         while await s.metric("eldr_worker_up", worker=worker) != up:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -182,6 +182,16 @@ async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> N
         s.decode[0].healthy = True
         await until(s, "d0", up=True)
         assert (await s.post(prompt="x", max_tokens=1)).decode_worker == "d0"
+
+
+async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_stays_in() -> None:
+    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.5) as s:
+        s.decode[0].health_delay_s = 60
+        checks = s.decode[0].health_checks
+        while s.decode[0].health_checks < checks + 4:  # three were not answered
+            assert (await s.post(prompt="x", max_tokens=1)).status == 200
+        assert await s.metric("eldr_upstream_errors_total", worker="d0", kind="health") == 0
+        await until(s, "d0", up=False)  # now that it answers no requests either
 
 
 async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:

@@ -10,6 +10,7 @@ probation: until one request has ended whole, the next failure opens it again. A
 What counts is in docs/operations.md, "Health": answers of status 4xx, 429 and 503 never do.
 """
 
+import math
 from typing import Literal
 
 from eldr.clock import Clock
@@ -33,6 +34,8 @@ class Breaker:
     def __init__(self, config: BreakerConfig, clock: Clock) -> None:
         self._config, self._clock = config, clock
         self.generation = 0
+        self.answered_s = -math.inf
+        """When a good answer began last."""
         self._failures = self._doubts = 0
         self._doubted_s = 0.0
         self._openings = 0
@@ -72,6 +75,7 @@ class Breaker:
 
     def answered(self, generation: int) -> None:
         """The worker began to answer well: a half-open breaker closes, on probation."""
+        self.answered_s = self._clock.now_s()
         if generation != self.generation:
             return
         self._doubts = 0

@@ -177,6 +177,10 @@ class Fleet:
         member.up = bool(up)
         self.pool.set_available(worker_id, up and not member.draining)
 
+    def answered_within(self, worker_id: str, seconds: float) -> bool:
+        """Did a good answer of the worker to a request begin within the last `seconds`?"""
+        return self._clock.now_s() - self._members[worker_id].breaker.answered_s <= seconds
+
     def reached(self, worker_id: str) -> None:
         """Note that the worker passed a check."""
         self._members[worker_id].breaker.reached()

@@ -2,7 +2,8 @@
 
 Two failures in a row take a worker out, one success brings it back. A status below 500 is a success: a worker
 that answers 401 or 404 is alive. Of requests, only a refused connection takes a worker out here; what else
-they tell goes to its breaker (eldr.proxy.breaker), and a worker is chosen when both agree.
+they tell goes to its breaker (eldr.proxy.breaker), and a worker is chosen when both agree. A check that is
+not answered in time does not count while requests are: an engine with much to do answers late.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from eldr.proxy.drift import engine_load
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.models import ModelGuard, served_models
 from eldr.proxy.probe import CountsProbe
-from eldr.proxy.upstream import Upstream
+from eldr.proxy.upstream import SilentError, Upstream
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class HealthChecker:
                 fleet.reached(worker.id)
                 self._passed(worker.id)
         except (UpstreamError, ConfigError, ProfileError) as error:
-            if fleet.has(worker):
+            if fleet.has(worker) and not self._is_busy(fleet, worker, error):
                 self._note_failure(fleet, worker, error)
 
     def _workers(self) -> list[tuple[Fleet, Worker]]:
@@ -117,6 +118,11 @@ class HealthChecker:
         fleet.drift.note(worker.id, load - fleet.pool.in_flight(worker.id))
         fleet.mark(worker.id, up=True)
         log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)
+
+    def _is_busy(self, fleet: Fleet, worker: Worker, error: Exception) -> bool:
+        """Does a worker answer requests, though not its check in time? It would be missed most."""
+        is_silent = isinstance(error, SilentError) and fleet.is_up(worker.id)
+        return is_silent and fleet.answered_within(worker.id, self._timeout_s)
 
     def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:
         self._failures[worker.id] = self._failures.get(worker.id, 0) + 1

@@ -36,6 +36,10 @@ class RefusedError(UpstreamError):
     """No connection to the worker: it has not seen the request."""
 
 
+class SilentError(BrokenOffError):
+    """The worker took a short GET and did not answer in time: it hangs, or has too much to do."""
+
+
 class Upstream:
     """Requests to workers. Made inside a running event loop, closed by `close`."""
 
@@ -76,7 +80,7 @@ class Upstream:
                 async with _Exchange(self, worker, _head("GET", worker.url, path, headers)) as answer:
                     return answer.status, await answer.read()
         except TimeoutError:
-            raise BrokenOffError(
+            raise SilentError(
                 f"worker {worker.id} ({worker.url}) did not answer {path} within {timeout_s:g} s"
             ) from None
 
