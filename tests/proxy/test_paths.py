@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eldr import __version__
 from eldr.metrics.records import read_records
 from eldr.proxy.signer import Signer
+from support.raw import exchange, post, status_of
 from support.stack import COMPLETIONS, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 3}
@@ -47,6 +48,16 @@ async def test_an_unknown_path_is_an_openai_404(path: str) -> None:
         assert reply.status == 404
         assert reply.json["error"]["type"] == "not_found_error"
         assert reply.json["error"]["code"] == 404
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1%2Fcompletions", "/v1/completions/", "//v1/completions", "/V1/completions"]
+)
+async def test_a_path_that_only_resembles_a_known_one_is_unknown(target: str) -> None:
+    async with stack() as s:
+        assert status_of(await exchange(s.url, post(PROMPT, path=target))) == 404
+        assert status_of(await exchange(s.url, post(PROMPT, path=COMPLETIONS + "?a=b"))) == 200
+        assert len(s.decode[0].received) + len(s.decode[1].received) == 1
 
 
 async def test_a_get_of_completions_is_a_405() -> None:

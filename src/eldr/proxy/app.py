@@ -81,7 +81,11 @@ def create_app(
     known = {*posts, *gets}
 
     async def unknown(request: web.Request) -> NoReturn:
-        raise web.HTTPMethodNotAllowed(request.method, ()) if request.path in known else web.HTTPNotFound()
+        raise (
+            web.HTTPMethodNotAllowed(request.method, ())
+            if request.rel_url.raw_path in known
+            else web.HTTPNotFound()
+        )
 
     app.router.add_route("*", "/{path:.*}", unknown, expect_handler=go_on)
     return app
