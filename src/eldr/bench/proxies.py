@@ -1,5 +1,6 @@
 """The routers that `eldr.bench.router_cost` compares, each as the process that its users run."""
 
+import json
 import subprocess
 import sys
 import time
@@ -68,6 +69,32 @@ PROXIES: Mapping[str, Proxy] = {
         Proxy("eldr locality_band", _eldr("locality_band", counts=True)),
     )
 }
+
+
+@contextmanager
+def mock_engines() -> Iterator[Engines]:
+    """A process of engines, ended with the block."""
+    command = [sys.executable, "-m", "eldr.bench.mock_engines"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            ports = json.loads(process.stdout.readline())
+            roles = ("prefill", "counts", "decode")
+            yield Engines(*(tuple(f"http://127.0.0.1:{port}" for port in ports[role]) for role in roles))
+        finally:
+            process.stdin.close()
+
+
+def installed(programs: Path) -> dict[str, str]:
+    """Versions of the routers of others in their venv, whose folder of programs this is."""
+    names = ("vllm-router", "sglang-router")
+    text = f"import importlib.metadata as m; print(*map(m.version, {names}))"
+    try:
+        found = subprocess.run([programs / "python", "-c", text], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return dict(zip(names, found.stdout.split(), strict=True))
 
 
 @contextmanager

@@ -16,11 +16,8 @@ import asyncio
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +32,7 @@ from eldr.bench.decision import PROMPT_TOKENS, TOP_K, draw_counts
 from eldr.bench.engine import free_port
 from eldr.bench.machine import describe_machine
 from eldr.bench.mock_engines import MODEL
-from eldr.bench.proxies import PROXIES, Engines, running
+from eldr.bench.proxies import PROXIES, Engines, installed, mock_engines, running
 from eldr.bench.router_overhead import profile_of
 from eldr.bench.usage import cpu_s, peak_bytes
 from eldr.errors import ConfigError, EngineError
@@ -148,21 +145,6 @@ async def measure(route: Route, name: str, pid: int | None, connections: int, re
     return row
 
 
-@contextmanager
-def mock_engines() -> Iterator[Engines]:
-    """A process of engines, ended with the block."""
-    command = [sys.executable, "-m", "eldr.bench.mock_engines"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            ports = json.loads(process.stdout.readline())
-            roles = ("prefill", "counts", "decode")
-            yield Engines(*(tuple(f"http://127.0.0.1:{port}" for port in ports[role]) for role in roles))
-        finally:
-            process.stdin.close()
-
-
 def measure_router(
     name: str, connections: int, repeat: int, plan: Plan, engines: Engines, folder: Path, programs: Path
 ) -> Row:
@@ -177,23 +159,21 @@ def measure_router(
         return _measured(measure(route, name, pid, connections, repeat, plan))
 
 
+def _row(name: str, connections: int, *rest: Any) -> Row:
+    """One measurement; one that fails, as by other work on the machine, is made once more."""
+    try:
+        return measure_router(name, connections, *rest)
+    except EngineError as error:
+        print(f"{name} {connections}: {error}; once more", flush=True)
+        return measure_router(name, connections, *rest)
+
+
 def _measured(measurement: Coroutine[Any, Any, Row]) -> Row:
     """Run a measurement. Of its clients' failures, the first is raised."""
     try:
         return uvloop.run(measurement)
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
-
-
-def installed(programs: Path) -> dict[str, str]:
-    """Versions of the routers of others in their venv, whose folder of programs this is."""
-    names = ("vllm-router", "sglang-router")
-    text = f"import importlib.metadata as m; print(*map(m.version, {names}))"
-    try:
-        found = subprocess.run([programs / "python", "-c", text], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    return dict(zip(names, found.stdout.split(), strict=True))
 
 
 def save_profile(path: Path, workers: int) -> None:
@@ -231,7 +211,7 @@ def main(
         for repeat in range(plan.repeats):
             for connections in sizes or CONNECTIONS:
                 for name in rng.permutation(names).tolist():
-                    row = measure_router(name, connections, repeat, plan, engines, Path(folder), programs)
+                    row = _row(name, connections, repeat, plan, engines, Path(folder), programs)
                     rows.append(asdict(row))
                     print(line(row), flush=True)
     report: dict[str, Any] = {
