@@ -9,10 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eldr.cli.simulate import command
+from eldr.cli.simulate_setup import DEFAULT_POLICIES
 from eldr.errors import EldrError
 from eldr.metrics.decisions import Decided, explain
 from eldr.metrics.records import RequestRecord
 from eldr.policy import create_policy
+from eldr.sim.comparison import BASELINES
 from eldr.types import RoutingRequest
 from support.pools import random_view
 from support.synthetic import calibration_set
@@ -48,16 +50,11 @@ def test_a_table_a_json_file_and_a_picture(calibration: str, tmp_path: Path) -> 
     out, picture = tmp_path / "sim.json", tmp_path / "sim.png"
     result = simulate("--calibration", calibration, *SMALL, "--out", str(out), "--plot", str(picture))
     assert result.exit_code == 0, result.output
-    for name in ("round_robin", "random", "jsq", "p2c", "locality_band", "evidence: trace"):
+    for name in (*DEFAULT_POLICIES, "evidence: trace"):
         assert name in result.output
     report = json.loads(out.read_text())
-    assert [row["policy"] for row in report["rows"]] == [
-        "round_robin",
-        "random",
-        "jsq",
-        "p2c",
-        "locality_band",
-    ]
+    assert [row["policy"] for row in report["rows"]] == list(DEFAULT_POLICIES)
+    assert {row["reference"] for row in report["rows"]} <= set(BASELINES)
     row = report["rows"][-1]
     assert row["outcomes"] == {"ok": 120, "refused": 0, "broken": 0}
     assert row["tpot_p50_ms"]["low"] < row["tpot_p50_ms"]["mean"] < row["tpot_p50_ms"]["high"]

@@ -28,7 +28,7 @@ def select(policy: Policy, pool: PoolView, signature: object) -> Decision:
         ([0, 0, 0], [1, 1, 1], 0),  # idle: the most alike
         ([4, 4, 4], [1, 1, 1], 0),
         ([6, 4, 4], [1, 1, 1], 0),  # a little fuller costs less than the difference, 0.2 / 0.533 = 0.375
-        ([8, 4, 4], [1, 1, 1], 1),  # 4 more than the other, or 1.73 standard deviations: 0.433
+        ([9, 4, 4], [1, 1, 1], 1),  # 5 more than the other, or 2.1 standard deviations: 0.42
         ([80, 70, 70], [1, 1, 1], 0),  # 10 more of so many are 1.16 standard deviations
         ([90, 70, 70], [1, 1, 1], 1),
         ([99, 99, 0], [1, 1, 1], 2),
@@ -75,7 +75,7 @@ def test_a_worker_without_a_centroid_gets_work_and_then_counts_as_what_it_got() 
 
 def test_what_is_known_of_workers_outlives_a_change_of_the_pool() -> None:
     policy, centroids = create(), unit_rows([[1, 0], [0, 1]])
-    before = pool_view([0, 9], centroids=centroids)
+    before = pool_view([0, 99], centroids=centroids)
     for _ in range(2):
         assert select(policy, before, [0, 1]).worker == 0
     grown = pool_view([5, 5, 99], centroids=np.vstack([centroids, unit_rows([[1, 1]])]))

@@ -32,7 +32,7 @@ from eldr.sim.scenario import Scenario, from_calibration, from_source
 SPREAD = 0.6
 """Of the logarithm of lengths that are drawn."""
 
-DEFAULT_POLICIES = ("round_robin", "random", "jsq", "p2c", "locality_band")
+DEFAULT_POLICIES = ("round_robin", "random", "jsq", "p2c", "locality_band", "soft_locality")
 PREFIX_TEXTS = 8
 """Different shared beginnings of each label."""
 

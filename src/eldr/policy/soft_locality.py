@@ -9,10 +9,10 @@ import numpy.typing as npt
 from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue, no_similarity
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest, Vector
 
-LOAD_WEIGHT = 0.25
-"""One standard deviation of load costs as much as a quarter of what two workers differ by on average.
+LOAD_WEIGHT = 0.2
+"""One standard deviation of load costs as much as a fifth of what two workers differ by on average.
 
-Chosen on the suite of docs/policies.md, where 0.2 to 0.3 do about as well; nothing for an operator to set.
+Chosen on the suite of docs/policies.md, which shows others, too; nothing for an operator to set.
 """
 
 LEAST_DIFFERENCE = 1e-3

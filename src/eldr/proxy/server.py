@@ -150,9 +150,9 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     """
     rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
-    if config.policy.name == "locality_band":
-        if profile is None:
-            log.warning("locality_band without --profile routes by load alone")
-        else:
-            options = {"tau": profile.info.tau, **options}
-    return create_policy("jsq", rng=rng), create_policy(config.policy.name, rng=rng, **options)
+    name = config.policy.name
+    if name in ("locality_band", "soft_locality") and profile is None:
+        log.warning("%s without --profile routes by load alone", name)
+    elif name == "locality_band" and profile is not None:
+        options = {"tau": profile.info.tau, **options}
+    return create_policy("jsq", rng=rng), create_policy(name, rng=rng, **options)

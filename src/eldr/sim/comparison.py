@@ -63,7 +63,9 @@ class Figures(msgspec.Struct, frozen=True):
 
 MEASURED = tuple(name for name in Figures.__struct_fields__ if name != "outcomes")
 
-SHOWN = "locality_band"
+BASELINES = ("round_robin", "random", "jsq", "p2c")
+"""Policies that know no experts."""
+EXPERT_AWARE = frozenset({SHOWN, "soft_locality"})
 
 
 def compare(
@@ -117,11 +119,11 @@ def figures(result: SimResult) -> Figures:
 
 
 def reference(runs: Mapping[str, Sequence[Figures]]) -> str | None:
-    """The policy to compare with: of those that know no experts, the one with the lowest median TPOT."""
+    """The policy to compare with: the baseline with the lowest median TPOT; None where none was run."""
     medians = {
         name: float(np.mean([run.tpot_p50_ms for run in own if run.tpot_p50_ms is not None]))
         for name, own in runs.items()
-        if name != SHOWN and any(run.tpot_p50_ms is not None for run in own)
+        if name not in EXPERT_AWARE and any(run.tpot_p50_ms is not None for run in own)
     }
     return min(medians, key=lambda name: medians[name]) if medians else None
 

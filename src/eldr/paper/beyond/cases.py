@@ -36,9 +36,8 @@ class Case:
     batch: int
 
     @property
-    def title(self) -> str:
-        load = "light" if self.batch == LIGHT else "heavy"
-        return f"{self.source}, {self.workers} workers, {load} load"
+    def load(self) -> str:
+        return "light" if self.batch == LIGHT else "heavy"
 
 
 CASES = (
@@ -48,7 +47,6 @@ CASES = (
     *(Case("embedded/languages", *size) for size in ((16, LIGHT), (16, HEAVY))),
     *(Case("qwen3-30b-a3b/tasks", *size) for size in ((8, HEAVY), (16, LIGHT))),
     *(Case("qwen3-30b-a3b/languages", *size) for size in ((8, HEAVY), (16, LIGHT))),
-    Case("qwen3-235b-a22b/languages", 8, HEAVY),
 )
 
 RULES: Registry[Callable[[World], Any]] = Registry("rule")
@@ -74,8 +72,7 @@ CANDIDATES: dict[str, Callable[[World], Rule]] = {
     "expected union, now": partial(ExpectedUnion, lasting=False),
     "expected union, lasting": partial(ExpectedUnion, lasting=True),
     "load weight 0.15": partial(Recent, weight=0.15),
-    "load weight 0.2": partial(Recent, weight=0.2),
-    "load weight 0.35": partial(Recent, weight=0.35),
+    "load weight 0.3": partial(Recent, weight=0.3),
     "slow prices": partial(Recent, price=0.002),
     "tokens left for a third, foretold": partial(RemainingTokens, known=False, share=1 / 3),
 }

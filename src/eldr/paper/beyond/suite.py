@@ -37,9 +37,14 @@ class Runs:
         for seed in SEEDS:
             one = piece(case, rule, seed, self.kept)
             if not one.path(self.kept).exists():
-                raise EldrError(f"no result of {case.title} under {rule!r}, seed {seed}; run the suite again")
+                raise EldrError(f"no result of {case} under {rule!r}, seed {seed}; run the suite again")
             values.append(float(one.load(self.kept)[metric]))
         return values
+
+    def complete(self, rule: str) -> bool:
+        """Whether a rule was run in all cases with all seeds."""
+        wanted = pieces(self.kept, [rule])
+        return all(one.path(self.kept).exists() for one in wanted)
 
     def change(self, case: Case, rule: str, metric: str, against: str) -> list[float]:
         """By how many percent a metric is above another rule's, one value a seed."""

@@ -23,10 +23,13 @@ from eldr.traces.recorded import deepseek_v2_lite, gpt_oss_20b
 from eldr.traces.synthetic import generate
 from eldr.types import Matrix
 
-MADE = 1500
+MADE = 1000
 """Synthetic requests: half calibrate, half are served. Recorded ones are halved, too."""
 
-LAYERS = 12
+PAIRS = "embedded_pairs.npz"
+"""In the folder of what is recorded once."""
+
+LAYERS = 8
 """Of a synthetic model so many layers are made, evenly spaced; a step costs what the mean of them does."""
 
 LENGTHS = (400.0, 200.0, 800.0)
@@ -82,7 +85,8 @@ def world_of(source: str, workers: int, seed: int, kept: str) -> World:
     first, rest = order[: len(order) // 2], order[len(order) // 2 :]
     rates = np.minimum(traces.decode_rates(), 1)
     median, sigma = _medians(traces)
-    profile = fit_profile(traces.rows(first).calibration_set(), workers, seed=seed)[0]
+    calibration = traces.rows(first).calibration_set()
+    profile = fit_profile(calibration, workers, seed=seed, transformation="idf")[0]
     transform = profile.signature_transform()
     labels = traces.label[rest]
     return World(
@@ -142,7 +146,7 @@ def _deepseek(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: 
 
 
 def _embedded(workload: str, seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: ARG001
-    arrays = embedded_pairs(kept / "embedded_pairs.npz")
+    arrays = embedded_pairs(kept / PAIRS)
     wanted = np.isin(arrays["label"], (*TASKS, "medicine")) == (workload == "tasks")
     layers = arrays["prefill"].shape[1]
     traces = ExpertTraces(
@@ -187,8 +191,5 @@ SOURCES: dict[str, Callable[[int, Path], tuple[ExpertTraces, StepCost]]] = {
     "qwen3-30b-a3b/tasks": functools.partial(_synthetic, "qwen3-30b-a3b", "tasks", "mi300x-qwen3-30b-a3b"),
     "qwen3-30b-a3b/languages": functools.partial(
         _synthetic, "qwen3-30b-a3b", "languages", "mi300x-qwen3-30b-a3b"
-    ),
-    "qwen3-235b-a22b/languages": functools.partial(
-        _synthetic, "qwen3-235b-a22b", "languages", "mi300x-qwen3-235b-a22b"
     ),
 }

@@ -1,0 +1,162 @@
+"""The generated parts of docs/policies.md, from docs/bench/beyond.json alone."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from eldr.bench.documents import replace_part
+from eldr.paper.beyond.cases import BAND, CANDIDATES, ORACLES, SOFT
+from eldr.paper.beyond.results import GOAL, Row, Saved, Spread
+
+WHY = {
+    "relative load, kappa 0.6": "the load's weight does not follow the load: at a high one, a worker that "
+    "stays a little too full costs next to nothing, and becomes the tail",
+    "relative load, kappa 1.0": "the same with less locality",
+    "scaled cosines, kappa 1.0": "scaled to the model, but with the same fault as to load",
+    "fixed centroids": "what a worker holds is not what the fit gave it: requests that overflowed to it are "
+    "forgotten, so the next ones overflow to everywhere",
+    "bounded load, 1.25": "nobody avoids the limit until it is reached, and then requests go anywhere",
+    "expected union, now": "sees what is in flight now: an empty worker looks cheap to all, and all mix",
+    "expected union, lasting": "needs decode rates of each cluster and step costs in the router",
+    "load weight 0.15": "more locality, more tail",
+    "load weight 0.3": "less of both",
+    "slow prices": "even loads over time, which locality does not need",
+    "tokens left for a third, foretold": "a step's time follows who is there now, not for how long",
+    "tokens left for a third, known": "the same with perfect lengths: it is not the forecast that fails",
+    "tokens left alone, known": "the same, more so",
+}
+"""Why a candidate did not become the default, in words."""
+
+
+FIELDS = {"p50": "median", "p99": "p99", "mean": "mean"}
+"""Fields of a Change that the tables show, and their names."""
+
+
+def write_page(saved: Saved, page: Path) -> None:
+    """Put all generated parts into the page. ConfigError where a mark is missing."""
+    parts = {
+        "verdict": verdict(saved),
+        "cases": cases(saved),
+        "candidates": candidates(saved),
+        "oracles": oracles(saved),
+        "lengths": lengths(saved),
+    }
+    for name, text in parts.items():
+        replace_part(page, name, text)
+
+
+def verdict(saved: Saved) -> str:
+    """The three criteria and whether the default meets them."""
+    rows, own = saved.rows, saved.below_band(SOFT)
+    high = saved.above_jsq(SOFT)
+    ratio = saved.against_band(SOFT)
+    band = saved.above_jsq(BAND)
+    return "\n".join(
+        [
+            f"On {len(rows)} cases, with {saved.seeds} seeds each:",
+            "",
+            f"- **median TPOT at least as low as the band's**: in {len(rows) - len(own)} of {len(rows)} "
+            f"cases, within the seeds' spread{_but(own)};",
+            f"- **p99 TPOT not above JSQ's** by more than the seeds' spread: in {len(rows) - len(high)} of "
+            f"{len(rows)} cases{_but(high)}; the band's is above in {len(band)};",
+            f"- **{GOAL} times the band's reduction of the median** on average: {ratio:.2f} times "
+            f"({saved.average(SOFT, 'p50'):+.1f} % against {saved.average(BAND, 'p50'):+.1f} %); p99 "
+            f"{saved.average(SOFT, 'p99'):+.1f} % against {saved.average(BAND, 'p99'):+.1f} %, mean "
+            f"{saved.average(SOFT, 'mean'):+.1f} % against {saved.average(BAND, 'mean'):+.1f} %.",
+        ]
+    )
+
+
+def cases(saved: Saved) -> str:
+    """The table of the default and the band, case by case."""
+    shown = (BAND, SOFT)
+    head = ["case", "evidence", "batch", *(f"`{rule}`: {what}" for rule in shown for what in FIELDS.values())]
+    rows = [
+        [
+            row.title,
+            row.evidence,
+            f"{row.jsq['batch']:.0f}",
+            *(cell for rule in shown for cell in _cells(row, rule)),
+        ]
+        for row in saved.rows
+    ]
+    average = ["**average**", "", ""]
+    for rule in shown:
+        average += [f"**{saved.average(rule, field):+.1f} %**" for field in FIELDS]
+    return table(head, [*rows, average])
+
+
+def candidates(saved: Saved) -> str:
+    """The table of what was tried."""
+    head = ["rule", *FIELDS.values(), "median above band's", "p99 above JSQ's", "times the band", "why not"]
+    rules = [BAND, SOFT, *_measured(saved, CANDIDATES)]
+    rows = [[*_summary(saved, rule), WHY.get(rule, "")] for rule in rules]
+    return table(head, rows)
+
+
+def _summary(saved: Saved, rule: str) -> list[str]:
+    return [
+        _named(rule),
+        *(f"{saved.average(rule, field):+.1f} %" for field in FIELDS),
+        f"{len(saved.below_band(rule))} of {len(saved.rows)}",
+        f"{len(saved.above_jsq(rule))} of {len(saved.rows)}",
+        f"{saved.against_band(rule):.2f}",
+    ]
+
+
+def oracles(saved: Saved) -> str:
+    """What knowing the future is worth, and what share of it each rule reaches."""
+    head = ["rule", "median", "p99", "mean", "share of the best oracle"]
+    rows = [
+        [
+            _named(rule),
+            *(f"{saved.average(rule, field):+.1f} %" for field in FIELDS),
+            _share(saved, rule),
+        ]
+        for rule in (*_measured(saved, ORACLES), SOFT, BAND)
+    ]
+    best = -sum(row.best_oracle for row in saved.rows) / len(saved.rows)
+    return table(head, [*rows, ["best oracle of each case", "", "", f"{best:+.1f} %", "100 %"]])
+
+
+def _share(saved: Saved, rule: str) -> str:
+    return f"{saved.share(rule):.0f} %"
+
+
+def lengths(saved: Saved) -> str:
+    """What tokens as load did to the default."""
+    rules = [rule for rule in _measured(saved, (*CANDIDATES, *ORACLES)) if rule.startswith("tokens")]
+    parts = [
+        f"{rule}: median {saved.average(rule, 'p50') - saved.average(SOFT, 'p50'):+.1f}, p99 "
+        f"{saved.average(rule, 'p99') - saved.average(SOFT, 'p99'):+.1f} points"
+        for rule in rules
+    ]
+    return f"Against `{SOFT}` with requests as load, on average over the cases: " + "; ".join(parts) + "."
+
+
+def _named(rule: str) -> str:
+    """Policies by the names that they have in the configuration."""
+    return rule if rule in CANDIDATES or rule in ORACLES else f"`{rule}`"
+
+
+def _measured(saved: Saved, rules: Iterable[str]) -> list[str]:
+    """Those that were run in every case."""
+    return [rule for rule in rules if all(rule in row.rules for row in saved.rows)]
+
+
+def _cells(row: Row, rule: str) -> list[str]:
+    change = row.rules[rule]
+    return [_spread(getattr(change, field)) for field in FIELDS]
+
+
+def _spread(value: Spread) -> str:
+    return f"{value.mean:+.1f} ± {(value.high - value.low) / 2:.1f} %"
+
+
+def _but(rows: Sequence[Row]) -> str:
+    return f" (not: {'; '.join(row.title for row in rows)})" if rows else ""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
