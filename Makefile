@@ -39,8 +39,8 @@ check: $(READY)
 
 test: test-unit test-engine
 
-# WORKERS=2: on two cores at once.
-WORKERS ?= 0
+# On two cores at once; WORKERS=0 for one after the other.
+WORKERS ?= 2
 test-unit: $(READY)
 	$(BIN)/pytest -m "not engine" -n $(WORKERS) --dist loadfile
 

@@ -37,7 +37,7 @@ async def failure(*args: str) -> str:
 
 
 async def until_healthy(url: str) -> None:
-    async with aiohttp.ClientSession() as http, asyncio.timeout(20):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
         while True:
             try:
                 async with http.get(url + "/health"):
