@@ -10,7 +10,7 @@ from rich.table import Table
 from eldr.bench.plots import GREYS, OURS, pyplot
 from eldr.errors import ConfigError
 from eldr.files import replacing
-from eldr.sim.comparison import SHOWN, Interval, PolicyRow
+from eldr.sim.comparison import BASELINES, Interval, PolicyRow
 from eldr.sim.replay import Replay
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -33,10 +33,10 @@ def policy_table(rows: Sequence[PolicyRow], seeds: int) -> Table:
         "tokens/s",
         "idlest-busiest",
     )
-    for header in (*headers, f"TPOT p50 vs {reference}"):
+    for header in (*headers, "" if reference is None else f"TPOT p50 vs {reference}"):
         table.add_column(header, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*_cells(row), style="bold green" if row.policy == SHOWN else None)
+        table.add_row(*_cells(row), style=None if row.policy in BASELINES else "bold green")
     return table
 
 
@@ -128,4 +128,4 @@ def plot(rows: Sequence[PolicyRow], title: str, path: Path) -> None:
 
 
 def _color(policy: str, place: int) -> str:
-    return OURS if policy == SHOWN else GREYS[place % len(GREYS)]
+    return GREYS[place % len(GREYS)] if policy in BASELINES else OURS

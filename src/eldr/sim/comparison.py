@@ -65,7 +65,6 @@ MEASURED = tuple(name for name in Figures.__struct_fields__ if name != "outcomes
 
 BASELINES = ("round_robin", "random", "jsq", "p2c")
 """Policies that know no experts."""
-EXPERT_AWARE = frozenset({SHOWN, "soft_locality"})
 
 
 def compare(
@@ -123,7 +122,7 @@ def reference(runs: Mapping[str, Sequence[Figures]]) -> str | None:
     medians = {
         name: float(np.mean([run.tpot_p50_ms for run in own if run.tpot_p50_ms is not None]))
         for name, own in runs.items()
-        if name not in EXPERT_AWARE and any(run.tpot_p50_ms is not None for run in own)
+        if name in BASELINES and any(run.tpot_p50_ms is not None for run in own)
     }
     return min(medians, key=lambda name: medians[name]) if medians else None
 
