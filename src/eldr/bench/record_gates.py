@@ -1,6 +1,6 @@
 """Gate probabilities of the recorded prompts: `python -m eldr.bench.record_gates`.
 
-For the first requests of docs/data/embedded_traces.npz. The embedded model's own network computes them; its
+For the first requests (20 of each file) of docs/data/embedded_traces.npz. The embedded model's own network computes them; its
 choices have to be those that vLLM reported of the same prompts, or nothing is written.
 """
 
@@ -25,7 +25,7 @@ MOST_DIFFERENT = 1e-3
 @click.option("--data", type=EXISTING_FOLDER, default=None, help="Folder with tasks/ and languages/.")
 @click.option("--traces", type=click.Path(path_type=Path), default=RECORDED, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=GATES, show_default=True)
-@click.option("--requests", type=click.IntRange(1), default=1500, show_default=True)
+@click.option("--requests", type=click.IntRange(1), default=600, show_default=True)
 def main(data: Path | None, traces: Path, out: Path, requests: int) -> None:
     """Record the gate probabilities of the first REQUESTS recorded prompts."""
     from eldr.embedded.gates import GateReader
