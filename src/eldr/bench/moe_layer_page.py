@@ -45,11 +45,15 @@ def _row(run: LayerRun) -> str:
         run.dtype,
         f"{run.expert_mib:.1f} MiB",
         f"{run.resident_gib:.1f} GiB",
-        *(f"{value:,.4g}" for value in (run.fixed_us, run.active_us, run.token_us)),
+        *(_us(value) for value in (run.fixed_us, run.active_us, run.token_us)),
         f"{run.r2:.3f}",
         f"{run.cv_error:.1%}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _ratios(run: LayerRun) -> str:
