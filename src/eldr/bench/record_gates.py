@@ -1,8 +1,8 @@
 """Gate probabilities of the recorded prompts: `python -m eldr.bench.record_gates`.
 
 For the first requests of docs/data/embedded_traces.npz, 20 of each prompt file. The embedded model's own
-network computes them; its choices have to be those that vLLM reported, or nothing is written. On a busy machine
-OMP_NUM_THREADS=1 is faster.
+network computes them; its choices have to be those that vLLM reported, or nothing is written. With
+OMP_NUM_THREADS=1 it is faster on a busy machine.
 """
 
 from pathlib import Path
