@@ -78,3 +78,5 @@ def test_a_log_that_cannot_be_replayed_is_refused() -> None:
         replay_decisions([])
     with pytest.raises(ConfigError, match="jsq, p2c"):
         replay_decisions([*log_of("jsq", 0, 1), *log_of("p2c", 0, 1)])
+    with pytest.raises(ConfigError, match="signatures"):
+        replay_decisions(log_of("jsq", 0, 1), "soft_locality")

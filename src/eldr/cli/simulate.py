@@ -193,8 +193,9 @@ def _replay(log: Path, settings: Settings) -> None:
     if len(settings.policies) > 1:
         raise ConfigError("--replay takes one policy, or that of the log")
     policy = settings.policies[0] if settings.policies else None
-    options = dict(settings.log_options())
-    replay = replay_decisions(read_decisions(log), policy, options=options, seed=settings.seed)
+    decisions = list(read_decisions(log))
+    options = settings.log_options(policy or next((record.policy for record in decisions), ""))
+    replay = replay_decisions(decisions, policy, options=options, seed=settings.seed)
     for line in replay_lines(replay):
         click.echo(line)
     if replay.different and policy is None:

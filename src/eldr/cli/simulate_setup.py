@@ -76,10 +76,10 @@ class Settings:
             raise ConfigError("--option belongs to one policy; name it with --policy")
         return {name: dict(parse_option(option) for option in self.options) for name in names}
 
-    def log_options(self) -> dict[str, Any]:
+    def log_options(self, policy: str) -> dict[str, Any]:
         """Options to take logged decisions with: as given, and the profile's tau as the router would."""
         given = dict(parse_option(option) for option in self.options)
-        if self.profile is not None:
+        if self.profile is not None and policy == "locality_band":
             given.setdefault("tau", Profile.load(self.profile).info.tau)
         return given
 

@@ -18,6 +18,9 @@ from eldr.types import PoolView, RoutingRequest, Vector
 ROUNDING = 1.1e-5
 """The log keeps five digits of a similarity: two may be off against each other by this."""
 
+NEEDS_SIGNATURES = ("soft_locality",)
+"""Policies that compare requests with each other: the log has their similarities to centroids only."""
+
 _ONE = np.ones(1, np.float32)
 
 
@@ -52,7 +55,8 @@ def replay_decisions(
     """Take decisions again. policy: None for the one that the log names; options, seed: as the router had.
 
     A policy with a state (turns, random numbers) needs the log from the router's start. Raises ConfigError
-    for a log without decisions, or of several policies where none is given.
+    for a log without decisions, or of several policies where none is given, and for a policy of
+    NEEDS_SIGNATURES.
     """
     ordered = sorted(decisions, key=lambda record: (record.decided_s, record.attempt))
     names = {record.policy for record in ordered}
@@ -60,6 +64,10 @@ def replay_decisions(
         found = f"decisions of {', '.join(sorted(names))}; name one of them" if names else "no decisions"
         raise ConfigError(f"the log has {found}")
     name = policy or ordered[0].policy
+    if name in NEEDS_SIGNATURES:
+        raise ConfigError(
+            f"{name} goes by signatures, which a decision log does not hold; replay another policy"
+        )
     chooser = create_policy(name, rng=np.random.default_rng(seed), **(options or {}))
     outcomes = [_again(chooser, record) for record in ordered]
     return Replay(
