@@ -26,7 +26,9 @@ def found(mean: float, half: float | None = None, *, claim: str = "range", role:
         (RANGE, found(-4.9), "same direction, smaller"),
         (RANGE, found(-4.9, 0.2), "agrees"),
         (RANGE, found(-12, 1), "same direction, larger"),
-        (RANGE, found(-1, 2), "differs"),
+        (RANGE, found(-1, 2), "no clear effect"),
+        (RANGE, found(-4, 4.5), "no clear effect"),
+        (RANGE, found(-6, 7), "agrees"),
         (RANGE, found(3), "differs"),
         (RANGE, found(-7, role="direction"), "same direction"),
         (RANGE, found(7, role="direction"), "differs"),
@@ -34,10 +36,11 @@ def found(mean: float, half: float | None = None, *, claim: str = "range", role:
         (ONE, found(-9), "agrees"),
         (ONE, found(-9.1), "same direction, larger"),
         (DIRECTION, found(-1, 0.5), "same direction"),
-        (DIRECTION, found(-1, 1.5), "differs"),
+        (DIRECTION, found(-1, 1.5), "no clear effect"),
+        (DIRECTION, found(2, 1.5), "differs"),
         (Claim("a ratio", 4, 5, "x", sign=1, neutral=1), found(3), "same direction, smaller"),
         (Claim("a ratio", 4, 5, "x", sign=1, neutral=1), found(0.9), "differs"),
-        (Claim("no side", 0, 0, sign=0), found(0.5), "differs"),
+        (Claim("no side", 0, 0, sign=0), found(0.5, 1), "differs"),
     ],
 )
 def test_a_finding(claim: Claim, finding: Finding, said: str) -> None:
@@ -56,6 +59,7 @@ def test_a_finding(claim: Claim, finding: Finding, said: str) -> None:
         ([found(-7), found(3)], "partly"),
         ([found(-7, role="direction")], "partly"),
         ([found(3), found(4, claim="one")], "not"),
+        ([found(3), found(-1, 2)], "not"),
     ],
 )
 def test_a_figure(findings: list[Finding], said: str) -> None:

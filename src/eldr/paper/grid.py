@@ -17,6 +17,9 @@ SEEDS = (0, 1, 2, 3, 4)
 RATES = (20, 40, 60, 80, 100)
 """Requests a second, the paper's range."""
 
+TRACED_RATES = (20, 60, 100)
+"""Of cells whose expert choices were recorded."""
+
 ABLATED = 60
 """The rate of the ablations: the middle of the range."""
 
@@ -25,6 +28,8 @@ LABELS = "domain_label"
 ROUTERS = (*BASELINES, LABELS, OURS)
 CELLS = tuple(product(MODELS, WORKLOADS))
 """The six cells of the paper's evaluation."""
+
+TPOT = {"tpot_p50_ms": "median TPOT (ms)", "tpot_p99_ms": "p99 TPOT (ms)"}
 
 FIRST_HAND = "round_robin"
 """What the paper's ablations compare with."""
@@ -54,6 +59,17 @@ class Run:
     def of(self, outputs: Outputs, metric: str) -> list[float]:
         """A metric of it, one value a seed."""
         return [float(outputs[self.name(seed)][metric]) for seed in SEEDS]
+
+
+def cell(model: str, workload: str) -> list[Run]:
+    """Our runs of a cell, one a rate."""
+    rates = RATES if (model, workload) in CELLS else TRACED_RATES
+    return [Run(model=model, workload=workload, rate=rate) for rate in rates]
+
+
+def routed(runs: Iterable[Run]) -> dict[str, Piece]:
+    """The pieces of some runs under every router."""
+    return pieces([replace(run, router=router) for run in runs for router in ROUTERS])
 
 
 @cache

@@ -7,15 +7,19 @@ from eldr.paper.figure import Claim, Finding
 
 Verdict = Literal["reproduced", "partly", "not", "no number to compare"]
 
-RULE = """A number *agrees* where it lies in the paper's range (widened by the slack that stands beside it,
-if any), or its 95 % interval meets that range. It has the *same direction* where it does not, but the whole
-interval lies on the paper's side of no effect. Otherwise it *differs*. Of the tiny embedded model only the
-direction is compared. What a synthetic model was fitted to have is shown, but counts for nothing. A figure
-is **reproduced** when all that was compared agrees and at least one number was compared, not only
-directions; **not** when all of it differs; and **partly** otherwise."""
+RULE = """\
+A number *agrees* where it lies in the paper's range (widened by the slack that stands beside it, if
+any), or where its 95 % interval meets that range and does not reach to no effect. It has the *same
+direction* where its interval lies on the paper's side of no effect, *no clear effect* where its
+interval has both sides, and *differs* otherwise. Of the tiny embedded model, and of recorded models
+in simulated runs, only the direction is compared. What a synthetic model was fitted to have is
+shown, but counts for nothing. A figure is **reproduced** when all that was compared agrees (where
+the paper gives no number: has its direction) and at least one number was compared; **not** when
+nothing agrees or has the same direction; and **partly** otherwise."""
 
 AGREES = "agrees"
 DIFFERS = "differs"
+UNCLEAR = "no clear effect"
 FITTED = "fitted to it"
 DIRECTION = "same direction"
 
@@ -27,7 +31,8 @@ def judge(finding: Finding, claim: Claim) -> str:
     if finding.role == "number" and _meets(finding, claim):
         return AGREES
     if not _same_side(finding, claim):
-        return DIFFERS
+        low, high = finding.interval
+        return UNCLEAR if claim.sign and low < claim.neutral < high else DIFFERS
     if finding.role == "direction" or claim.low is None or claim.high is None:
         return DIRECTION
     effect, stated = abs(finding.mean - claim.neutral), abs((claim.low + claim.high) / 2 - claim.neutral)
@@ -45,7 +50,7 @@ def verdict(findings: Sequence[Finding], claims: Mapping[str, Claim]) -> Verdict
     ]
     if all(good) and AGREES in said:
         return "reproduced"
-    return "not" if all(word == DIFFERS for word in said) else "partly"
+    return "not" if all(word in (DIFFERS, UNCLEAR) for word in said) else "partly"
 
 
 def _fully(finding: Finding, claim: Claim, word: str) -> bool:
@@ -57,8 +62,9 @@ def _fully(finding: Finding, claim: Claim, word: str) -> bool:
 def _meets(finding: Finding, claim: Claim) -> bool:
     if claim.low is None or claim.high is None:
         return False
+    least, most = claim.low - claim.slack, claim.high + claim.slack
     low, high = finding.interval
-    return high >= claim.low - claim.slack and low <= claim.high + claim.slack
+    return least <= finding.mean <= most or (_same_side(finding, claim) and high >= least and low <= most)
 
 
 def _same_side(finding: Finding, claim: Claim) -> bool:

@@ -6,8 +6,7 @@ from typing import Any
 
 from eldr.paper import grid
 from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, register
-from eldr.paper.figures.fig10_main import cell
-from eldr.paper.grid import FIRST_HAND, OURS, RATES, ROUTERS
+from eldr.paper.grid import FIRST_HAND, OURS, RATES, ROUTERS, cell
 from eldr.paper.measure.benchmarks import digest, kept
 from eldr.paper.pieces import Piece
 from eldr.paper.style import band, panels, policy_color
@@ -19,9 +18,8 @@ CELLS = (("qwen3-30b-a3b", "tasks"), ("gpt-oss-20b", "fields of knowledge"))
 
 
 def _pieces() -> dict[str, Piece]:
-    runs = [replace(run, router=router) for own in CELLS for run in cell(*own) for router in ROUTERS]
     live = {name: Piece(kept, {"name": f"{name}.json", "digest": digest(f"{name}.json")}) for name in LIVE}
-    return {**live, **grid.pieces(runs)}
+    return {**live, **grid.routed(run for own in CELLS for run in cell(*own))}
 
 
 def _result(outputs: Outputs) -> Result:
