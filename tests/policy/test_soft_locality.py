@@ -27,11 +27,17 @@ def select(policy: Policy, pool: PoolView, signature: object) -> Decision:
     [
         ([0, 0, 0], [1, 1, 1], 0),  # idle: the most alike
         ([4, 4, 4], [1, 1, 1], 0),
-        ([6, 4, 4], [1, 1, 1], 0),  # a little fuller costs less than the difference, 0.2 / 0.533 = 0.375
-        ([9, 4, 4], [1, 1, 1], 1),  # 5 more than the other, or 2.1 standard deviations: 0.42
-        ([80, 70, 70], [1, 1, 1], 0),  # 10 more of so many are 1.16 standard deviations
-        ([90, 70, 70], [1, 1, 1], 1),
-        ([99, 99, 0], [1, 1, 1], 2),
+        (
+            [6, 4, 4],
+            [1, 1, 1],
+            0,
+        ),  # 2 / 4.67 of the mean cost 0.3: less than the difference, 0.2 / 0.533 = 0.375
+        ([7, 4, 4], [1, 1, 1], 1),  # 3 / 5 of it cost 0.42
+        ([60, 40, 40], [1, 1, 1], 0),
+        ([70, 40, 40], [1, 1, 1], 1),
+        ([1, 0, 0], [1, 1, 1], 1),  # of a mean below 1 as of 1: 0.7
+        ([99, 99, 0], [1, 1, 1], 2),  # none stays idle, however different
+        ([99, 99, 1], [1, 1, 1], 0),
         ([0, 9, 9], [0, 1, 1], 1),  # only available workers are compared, loads as well
         ([0, 9, 1], [0, 1, 0], 1),
     ],
@@ -133,11 +139,12 @@ def _oracle(pool: PoolView, signature: np.ndarray, got: dict[int, list[float]]) 
     mean = {k: np.array(got.get(k, pool.centroids[k])) for k in up if k in got or pool.has_centroid[k]}
     likeness = {k: float(row @ signature) for k, row in mean.items()}
     average = sum(int(pool.in_flight[k]) for k in up) / len(up)
-    cost = {
-        k: (max(likeness.values()) - likeness.get(k, max(likeness.values()))) / difference
-        + LOAD_WEIGHT * (int(pool.in_flight[k]) - average) / max(average, 1) ** 0.5
-        for k in up
-    }
+
+    def distance(k: int) -> float:
+        raw = (max(likeness.values()) - likeness.get(k, max(likeness.values()))) / difference
+        return raw if pool.in_flight[k] else min(raw, LOAD_WEIGHT)
+
+    cost = {k: distance(k) + LOAD_WEIGHT * (int(pool.in_flight[k]) - average) / max(average, 1) for k in up}
     return [k for k in up if cost[k] <= min(cost.values()) + 1e-5]
 
 

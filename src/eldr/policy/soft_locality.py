@@ -9,8 +9,8 @@ import numpy.typing as npt
 from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue, no_similarity
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest, Vector
 
-LOAD_WEIGHT = 0.2
-"""One standard deviation of load costs as much as a fifth of what two workers differ by on average.
+LOAD_WEIGHT = 0.7
+"""Twice the mean load costs as much as 0.7 of what two workers differ by on average.
 
 Chosen on the suite of docs/policies.md, which shows others, too; nothing for an operator to set.
 """
@@ -26,9 +26,11 @@ class SoftLocality:
     likeness: mean cosine of the request to the requests that the worker got lately, about as many as it has
     in flight; before it got any, to its centroid. likeness* is the best of the available workers'.
     difference: 1 - cosine of two centroids, mean over all pairs, so that models with alike domains and with
-    different ones are treated the same. excess load: (in flight - mean) / sqrt(mean), in standard deviations
-    of requests that come by chance. Equal costs go by worker order. A worker without a centroid and without
-    requests counts as the most alike, so that a new one gets work at once.
+    different ones are treated the same. excess load: (in flight - mean) / mean. Equal costs go by worker
+    order.
+
+    Being unlike costs an idle worker at most LOAD_WEIGHT, so that none is idle while the most alike one has
+    more than the mean. A worker without a centroid and without requests counts as the most alike.
 
     Goes by load alone, and says so in `fallback`, as locality_band does. A decision's `similarity` is that to
     the worker's centroid.
@@ -46,7 +48,10 @@ class SoftLocality:
         assert request.signature is not None
         assert pool.centroids is not None
         self._recent = self._recent.of(pool)
-        cost = self._recent.distance(request.signature, workers) + LOAD_WEIGHT * excess_load(pool, workers)
+        distance = self._recent.distance(request.signature, workers)
+        idle = pool.in_flight[workers] == 0
+        distance[idle] = distance[idle].clip(max=LOAD_WEIGHT)
+        cost = distance + LOAD_WEIGHT * excess_load(pool, workers)
         worker = int(workers[cost.argmin()])
         self._recent.add(worker, request.signature, int(pool.in_flight[worker]))
         cosine = (pool.centroids @ request.signature).astype(np.float64)
@@ -63,12 +68,12 @@ class SoftLocality:
 
 
 def excess_load(pool: PoolView, workers: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    """By how many standard deviations each of `workers` has more requests in flight than their mean.
+    """By how much each of `workers` has more requests in flight than their mean, as a share of it.
 
-    Requests that come independently scatter by the root of their number; 1 at least, where all are idle.
+    Of a mean below 1, as a share of 1: nearly idle workers are not full.
     """
     load = pool.in_flight[workers].astype(np.float64)
-    excess: npt.NDArray[np.float64] = (load - load.mean()) / np.sqrt(max(load.mean(), 1.0))
+    excess: npt.NDArray[np.float64] = (load - load.mean()) / max(float(load.mean()), 1.0)
     return excess
 
 

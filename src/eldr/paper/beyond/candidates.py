@@ -64,23 +64,23 @@ def above_least(load: Costs) -> Costs:
     return above
 
 
-def deviations(load: Costs) -> Costs:
-    """In standard deviations of a load that comes by chance, as soft_locality counts it."""
-    excess: Costs = (load - load.mean()) / np.sqrt(max(float(load.mean()), 1.0))
+def excess_load(load: Costs, *, scatter: bool = False) -> Costs:
+    """Above the mean, in units of it as soft_locality counts, or of how much chance scatters it: its root."""
+    mean = max(float(load.mean()), 1.0)
+    excess: Costs = (load - load.mean()) / (np.sqrt(mean) if scatter else mean)
     return excess
 
 
 class Relative(Rule):
-    """(s* - s) + kappa x (load - least) / mean, a first idea. scaled: cosines in units of `difference`."""
+    """(s* - s) + kappa x (load - least) / mean: where the work on this began."""
 
-    def __init__(self, world: World, kappa: float, *, scaled: bool = False) -> None:
+    def __init__(self, world: World, kappa: float) -> None:
         super().__init__(world)
         self._kappa = kappa
-        self._unit = difference(world.profile.centroids) if scaled else 1.0
 
     def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
-        similarity = cosines(request, pool)
-        return -similarity / self._unit + self._kappa * above_least(pool.in_flight.astype(np.float64))
+        load = pool.in_flight.astype(np.float64)
+        return -cosines(request, pool) + self._kappa * above_least(load)
 
 
 class Bounded(Rule):
@@ -105,19 +105,21 @@ class Fixed(Rule):
 
     def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
         load = pool.in_flight.astype(np.float64)
-        return -cosines(request, pool) / self._unit + LOAD_WEIGHT * deviations(load)
+        return -cosines(request, pool) / self._unit + LOAD_WEIGHT * excess_load(load)
 
 
 class Recent(Rule):
     """soft_locality's rule over any load and any vectors of requests. Subclasses say which.
 
-    weight: of the excess load. price: how fast a worker whose load stays above the mean becomes dearer; 0 for
-    not at all.
+    weight, scatter: of the excess load. price: how fast a worker whose load stays above the mean becomes
+    dearer; 0 for not at all.
     """
 
-    def __init__(self, world: World, *, weight: float = LOAD_WEIGHT, price: float = 0.0) -> None:
+    def __init__(
+        self, world: World, *, weight: float = LOAD_WEIGHT, scatter: bool = False, price: float = 0.0
+    ) -> None:
         super().__init__(world)
-        self._weight = weight
+        self._weight, self._scatter = weight, scatter
         self.mean = np.array(self.start(), np.float32)
         self._unit, self._rate = difference(self.mean), price
         self._price = np.zeros(len(self.mean))
@@ -137,9 +139,12 @@ class Recent(Rule):
 
     def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
         likeness = (self.mean @ self.vector(request)).astype(np.float64)
-        excess = deviations(self.load(pool))
+        distance = (likeness.max() - likeness) / self._unit
+        idle = pool.in_flight == 0
+        distance[idle] = distance[idle].clip(max=self._weight)
+        excess = excess_load(self.load(pool), scatter=self._scatter)
         self._price += self._rate * excess
-        return np.asarray(-likeness / self._unit + self._weight * excess + self._price, np.float64)
+        return np.asarray(distance + self._weight * excess + self._price, np.float64)
 
     def chosen(self, request: RoutingRequest, worker: int, in_flight: int) -> None:
         self.mean[worker] += np.float32(1 / (in_flight + 1)) * (self.vector(request) - self.mean[worker])

@@ -64,15 +64,15 @@ for _name in LIVE:
     RULES.register(_name)(partial(_live, _name))
 
 CANDIDATES: dict[str, Callable[[World], Rule]] = {
-    "relative load, kappa 0.6": lambda world: Relative(world, 0.6),
-    "relative load, kappa 1.0": lambda world: Relative(world, 1.0),
-    "scaled cosines, kappa 1.0": lambda world: Relative(world, 1.0, scaled=True),
+    "unscaled, fixed centroids, 0.6": partial(Relative, kappa=0.6),
+    "unscaled, fixed centroids, 1.0": partial(Relative, kappa=1.0),
     "fixed centroids": Fixed,
-    "bounded load, 1.25": lambda world: Bounded(world, 1.25),
+    "bounded load, 1.25": partial(Bounded, most=1.25),
     "expected union, now": partial(ExpectedUnion, lasting=False),
     "expected union, lasting": partial(ExpectedUnion, lasting=True),
-    "load weight 0.15": partial(Recent, weight=0.15),
-    "load weight 0.3": partial(Recent, weight=0.3),
+    "load weight 0.5": partial(Recent, weight=0.5),
+    "load weight 1.0": partial(Recent, weight=1.0),
+    "load by its scatter, 0.2": partial(Recent, weight=0.2, scatter=True),
     "slow prices": partial(Recent, price=0.002),
     "tokens left for a third, foretold": partial(RemainingTokens, known=False, share=1 / 3),
 }

@@ -8,17 +8,17 @@ from eldr.paper.beyond.cases import BAND, CANDIDATES, ORACLES, SOFT
 from eldr.paper.beyond.results import GOAL, Row, Saved, Spread
 
 WHY = {
-    "relative load, kappa 0.6": "the load's weight does not follow the load: at a high one, a worker that "
-    "stays a little too full costs next to nothing, and becomes the tail",
-    "relative load, kappa 1.0": "the same with less locality",
-    "scaled cosines, kappa 1.0": "scaled to the model, but with the same fault as to load",
+    "unscaled, fixed centroids, 0.6": "where cosines lie close together, load decides alone; where they do "
+    "not, load counts too little",
+    "unscaled, fixed centroids, 1.0": "the same with less locality",
     "fixed centroids": "what a worker holds is not what the fit gave it: requests that overflowed to it are "
     "forgotten, so the next ones overflow to everywhere",
     "bounded load, 1.25": "nobody avoids the limit until it is reached, and then requests go anywhere",
     "expected union, now": "sees what is in flight now: an empty worker looks cheap to all, and all mix",
     "expected union, lasting": "needs decode rates of each cluster and step costs in the router",
-    "load weight 0.15": "more locality, more tail",
-    "load weight 0.3": "less of both",
+    "load weight 0.5": "more locality, more tail",
+    "load weight 1.0": "less locality, less tail",
+    "load by its scatter, 0.2": "a better tail under heavy load, paid for by the median",
     "slow prices": "even loads over time, which locality does not need",
     "tokens left for a third, foretold": "a step's time follows who is there now, not for how long",
     "tokens left for a third, known": "the same with perfect lengths: it is not the forecast that fails",
