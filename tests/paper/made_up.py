@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from eldr.paper.figure import Figure
-from eldr.paper.measure import benchmarks, latency, locality, mixes, serving, signatures
+from eldr.paper.measure import benchmarks, gated, latency, locality, mixes, serving, signatures
 from eldr.paper.pieces import Piece
 from eldr.traces import ExpertTraces
 
@@ -120,6 +120,11 @@ _MADE: dict[Any, Any] = {
         **FACTS,
         "requests": 24,
         "rho": {"idf": 0.7, "counts": 0.6, "log": 0.65, "binary": None},
+    },
+    gated.gated_transformations: lambda _: {
+        **FACTS,
+        "requests": 24,
+        "rho": {"idf": 0.7, "counts": 0.6, "gates": 0.55, "gates_idf": 0.5},
     },
     signatures.layers: lambda _: {
         **FACTS,

@@ -7,8 +7,9 @@ from eldr.paper.measure.locality import prediction
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
 from eldr.paper.sources import ALL
-from eldr.paper.style import CYCLE, panels
+from eldr.paper.style import CYCLE
 
+COLUMNS = 5
 LIMIT = 4.0
 """Activations beyond this many times the mean are not drawn."""
 
@@ -42,13 +43,18 @@ def _result(outputs: Outputs) -> Result:
 
 
 def _draw(plt: Any, result: Result) -> Any:
-    figure, axes = panels(plt, len(result.series), width=3.0, sharey=True)
-    for panel, own in zip(axes, result.series.values(), strict=True):
+    lines = -(-len(result.series) // COLUMNS)
+    figure, axes = plt.subplots(lines, COLUMNS, figsize=(2.6 * COLUMNS, 2.8 * lines), squeeze=False)
+    for spare in axes.flat[len(result.series) :]:
+        spare.set_visible(False)
+    for panel, (name, own) in zip(axes.flat, result.series.items(), strict=False):
         panel.scatter(*zip(*own["points"], strict=True), s=4, alpha=0.5, lw=0, color=CYCLE[0])
         panel.plot([0, LIMIT], [0, LIMIT], color="#666666", lw=0.8, ls="--")
-        panel.set(xlim=(0, LIMIT), ylim=(0, LIMIT), xlabel="prefill activation / mean of domains")
-        panel.set_title(f"{own['model']} ({own['evidence']}), r = {own['pooled']:.2f}", fontsize=8)
-    axes[0].set_ylabel("decode activation / mean of domains")
+        panel.set(xlim=(0, LIMIT), ylim=(0, LIMIT), xlabel="prefill / mean of domains")
+        panel.set_title(
+            f"{own['model']}\n{ALL[name]} ({own['evidence']}), r = {own['pooled']:.2f}", fontsize=7
+        )
+    axes[0][0].set_ylabel("decode / mean of domains")
     return figure
 
 

@@ -47,7 +47,7 @@ def _result(outputs: Outputs) -> Result:
 
 
 def _draw(plt: Any, result: Result) -> Any:
-    figure, (left, right) = panels(plt, 2, width=3.9, height=3.0)
+    figure, (left, right) = panels(plt, 2, width=4.6, height=3.0)
     shares = result.series["mix"]
     left.bar(list(shares), list(shares.values()), color=CYCLE[0])
     left.set(xlabel="language", ylabel="share of requests (%)", title="The mix, as in the paper")

@@ -4,17 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from eldr.paper.figure import Claim, Figure, Finding, Outputs, Result, Table, register
+from eldr.paper.measure.gated import gated_transformations
 from eldr.paper.measure.signatures import transformations
 from eldr.paper.pieces import Piece
 from eldr.paper.roles import role_of
-from eldr.paper.sources import ALL
+from eldr.paper.sources import ALL, RECORDED, SYNTHETIC
 from eldr.paper.style import CYCLE, panels
 
 IDF = "idf"
 
 
 def _pieces() -> dict[str, Piece]:
-    return {source: Piece(transformations, {"source": source}, source) for source in ALL}
+    recorded = {source: Piece(transformations, {"source": source}, source) for source in RECORDED}
+    made = {
+        source: Piece(
+            gated_transformations, dict(zip(("model", "workload"), source.split("/"), strict=True)), source
+        )
+        for source in SYNTHETIC
+    }
+    return {**recorded, **made}
 
 
 def _result(outputs: Outputs) -> Result:
@@ -80,9 +88,11 @@ def _draw(plt: Any, result: Result) -> Any:
 
 def _why(result: Result) -> str:
     lost = [finding.source for finding in result.findings if finding.claim == "others" and finding.mean < 0]
+    gates = [finding.mean for finding in result.findings if finding.claim == "gates"]
+    said = f"Against the best of gate probabilities, on synthetic models: {min(gates):+.3f} to {max(gates):+.3f}. "
     if not lost:
-        return "IDF-weighted counts come first on every source, as in the paper."
-    return (
+        return said + "IDF-weighted counts come first on every source, as in the paper."
+    return said + (
         f"IDF-weighted counts do not come first on {'; '.join(lost)}. IDF weighs an expert by how few "
         "requests use it at all, and with few experts or long prompts nearly every request uses nearly every "
         "expert, so that the weights become small and noisy. `eldr fit` therefore measures rho and takes the "

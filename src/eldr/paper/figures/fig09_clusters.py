@@ -55,14 +55,14 @@ def _draw(plt: Any, result: Result) -> Any:
     )
     for spare in axes.flat[len(sources) :]:
         spare.set_visible(False)
-    for panel, (_, own) in zip(axes.flat, sources, strict=False):
+    for panel, (name, own) in zip(axes.flat, sources, strict=False):
         for color, label in zip(CYCLE * 3, dict.fromkeys(own["labels"]), strict=False):
             points = [p for p, one in zip(own["points"], own["labels"], strict=True) if one == label]
             panel.scatter(*zip(*points, strict=True), s=8, lw=0, alpha=0.7, color=color, label=label)
         panel.scatter(
             *zip(*own["centroids"], strict=True), marker="*", s=90, color="black", ec="white", lw=0.6
         )
-        panel.set_title(f"{own['model']} ({own['evidence']})", fontsize=9)
+        panel.set_title(f"{own['model']}, {ALL[name]} ({own['evidence']})", fontsize=7)
         panel.set(xlabel="1st component", ylabel="2nd component")
         panel.legend(fontsize=6, markerscale=1.5)
     return figure

@@ -80,7 +80,7 @@ def _draw(plt: Any, result: Result) -> Any:
     left.legend(fontsize=7)
     names = [f"{f.source}\n({f.evidence})" for f in result.findings]
     right.barh(names, [f.mean for f in result.findings], color=policy_color(OURS))
-    right.set(xlabel="against round-robin (%)", title="locality_band")
+    right.set(xlabel="against round-robin (%)", title="locality_band", xlim=(-24, 0))
     right.axvline(-22.0, color="#009E73", ls="--", lw=1, label="paper")
     right.tick_params(axis="y", labelsize=7)
     right.legend(fontsize=7)

@@ -126,7 +126,7 @@ def _bands(outputs: Outputs) -> Result:
 
 
 def _draw(plt: Any, result: Result) -> Any:
-    figure, axes = panels(plt, 2, width=5.0, height=3.4)
+    figure, axes = panels(plt, 2, width=6.4, height=3.4)
     cells = list(result.series)
     names = list(next(iter(result.series.values())))
     width = 0.8 / len(names)
