@@ -89,7 +89,7 @@ def _draw(plt: Any, result: Result) -> Any:
 def _why(result: Result) -> str:
     lost = [finding.source for finding in result.findings if finding.claim == "others" and finding.mean < 0]
     gates = [finding.mean for finding in result.findings if finding.claim == "gates"]
-    said = f"Against the best of gate probabilities, on synthetic models: {min(gates):+.3f} to {max(gates):+.3f}. "
+    said = f"Against the best of gate probabilities (model): {min(gates):+.3f} to {max(gates):+.3f}. "
     if not lost:
         return said + "IDF-weighted counts come first on every source, as in the paper."
     return said + (
