@@ -14,11 +14,11 @@ from eldr.paper.measure.fitting import Fitted, fitted, label_table
 from eldr.paper.measure.worlds import World, world_of
 from eldr.sim import ClusterSpec, Kinds, Requests, SimResult, simulate
 
-SECONDS = 30
-LEAST_REQUESTS = 1200
+SECONDS = 20
+LEAST_REQUESTS = 900
 """A run takes arrivals for so many seconds, or until there are so many requests."""
 
-WINDOW = (0.2, 0.8)
+WINDOW = (0.25, 0.7)
 """Requests that arrive in this part of a run are measured: before, the batches fill; after, they drain."""
 
 OUTPUT_MEDIAN, OUTPUT_SIGMA, OUTPUT_MOST = 400.0, 0.6, 2048
