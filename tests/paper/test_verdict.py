@@ -38,6 +38,8 @@ def found(mean: float, half: float | None = None, *, claim: str = "range", role:
         (DIRECTION, found(-1, 0.5), "same direction"),
         (DIRECTION, found(-1, 1.5), "no clear effect"),
         (DIRECTION, found(2, 1.5), "differs"),
+        (Claim("by more than a little", slack=0.5), found(-0.4), "differs"),
+        (Claim("by more than a little", slack=0.5), found(-0.6), "same direction"),
         (Claim("a ratio", 4, 5, "x", sign=1, neutral=1), found(3), "same direction, smaller"),
         (Claim("a ratio", 4, 5, "x", sign=1, neutral=1), found(0.9), "differs"),
         (Claim("no side", 0, 0, sign=0), found(0.5, 1), "differs"),

@@ -26,7 +26,8 @@ class Claim:
 
     low, high: the range that it gives, equal for a single number; None where it gives a direction only.
     sign: +1 or -1, on which side of `neutral` the paper sees it; 0 where neither side is claimed.
-    slack: by how much a number may miss the range and still agree, in the same unit.
+    slack: by how much a number may miss the range and still agree, in the same unit; of a direction, what is
+    too little to count.
     """
 
     what: str

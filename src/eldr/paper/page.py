@@ -124,7 +124,8 @@ def markdown(table: Table) -> str:
 def stated(claim: Claim) -> str:
     """What the paper says of a quantity."""
     if claim.low is None or claim.high is None:
-        return {1: "more", -1: "less", 0: "no number"}[claim.sign]
+        by = f" (by over {claim.slack:g})" if claim.slack else ""
+        return {1: "more", -1: "less", 0: "no number"}[claim.sign] + by
     slack = f" (±{claim.slack:g})" if claim.slack else ""
     if claim.low == claim.high:
         return _value(claim.low, claim) + slack

@@ -68,7 +68,10 @@ def _meets(finding: Finding, claim: Claim) -> bool:
 
 
 def _same_side(finding: Finding, claim: Claim) -> bool:
+    """Whether all of the interval is on the paper's side; where only that is claimed, by more than the
+    slack."""
     low, high = finding.interval
+    least = claim.slack if claim.low is None else 0.0
     if claim.sign > 0:
-        return low > claim.neutral
-    return claim.sign < 0 and high < claim.neutral
+        return low > claim.neutral + least
+    return claim.sign < 0 and high < claim.neutral - least
