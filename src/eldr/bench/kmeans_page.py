@@ -1,12 +1,10 @@
 """Plot and table of the K-means benchmark, from what it kept."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 from eldr.bench.documents import replace_part
-from eldr.bench.plots import CYCLE, DPI, OURS, pyplot
-from eldr.files import replacing
+from eldr.bench.plots import CYCLE, OURS, pyplot, save_figure
 
 NAMES = {"eldr": "ELDR", "lloyd": "Lloyd, then balanced", "k-means-constrained": "k-means-constrained"}
 
@@ -28,11 +26,7 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
     for axes in (time, quality):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=DPI, facecolor="white")
-    plt.close(figure)
-    with replacing(path) as file:
-        file.write(drawn.getvalue())
+    save_figure(figure, path)
 
 
 def write_table(report: dict[str, Any], page: Path) -> None:

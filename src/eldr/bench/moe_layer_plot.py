@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from eldr.bench.moe_layer import LayerRun, MoeLayerReport
-from eldr.bench.plots import CYCLE, pyplot
+from eldr.bench.plots import CYCLE, pyplot, save_figure
 
 
 def plot(report: MoeLayerReport, path: Path) -> None:
@@ -17,8 +17,7 @@ def plot(report: MoeLayerReport, path: Path) -> None:
     panels[0][0].set_ylabel("time of one MoE layer (ms)")
     panels[0][0].legend(title="tokens", frameon=False, fontsize=9)
     figure.suptitle(report.device, fontsize=10)
-    figure.savefig(path, facecolor="white")
-    plt.close(figure)
+    save_figure(figure, path)
 
 
 def _panel(axes: Any, run: LayerRun) -> None:

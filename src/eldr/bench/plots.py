@@ -10,8 +10,7 @@ import numpy.typing as npt
 from eldr.bench.results import BASELINES, PolicyRun, Row, rows
 from eldr.bench.signature_map import SignatureMap
 from eldr.errors import ConfigError
-
-Series = npt.NDArray[np.float64]
+from eldr.files import replacing
 
 OURS = "#d1495b"
 GREYS = ("#22303c", "#5b7083", "#8fa1b1", "#b9c4ce", "#7a8b6f", "#a9b79b")
@@ -42,10 +41,8 @@ def plot_all(runs: Sequence[PolicyRun], space: SignatureMap, folder: Path) -> li
     }
     paths = []
     for name, make in makers.items():
-        figure = make()
-        figure.savefig(folder / name, dpi=DPI, bbox_inches="tight", facecolor="white")
-        plt.close(figure)
         paths.append(folder / name)
+        save_figure(make(), paths[-1])
     return paths
 
 
@@ -173,6 +170,14 @@ def _tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure in the format that the name ends in, and close it. ConfigError where it cannot be
+    written."""
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=DPI, bbox_inches="tight", facecolor="white")
+    pyplot().close(figure)
 
 
 def pyplot() -> Any:

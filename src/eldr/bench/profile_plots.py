@@ -1,16 +1,14 @@
 """Plots of a profile: its layer curve (the paper's Fig. 8) and its clusters in a plane (Fig. 9)."""
 
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eldr.bench.plots import CYCLE, DPI, OURS, pyplot, signature_map
+from eldr.bench.plots import CYCLE, OURS, pyplot, save_figure, signature_map
 from eldr.bench.signature_map import project
 from eldr.errors import CalibrationError
-from eldr.files import replacing
 from eldr.profile.artifact import Profile
 from eldr.profile.dataset import CalibrationSet
 
@@ -27,11 +25,7 @@ def plot_profile(profile: Profile, calibration: CalibrationSet | None, folder: P
         makers["clusters.png"] = lambda plt: cluster_map(plt, profile, calibration)
     plt = pyplot()
     for name, make in makers.items():
-        figure, drawn = make(plt), BytesIO()
-        figure.savefig(drawn, dpi=DPI, bbox_inches="tight", facecolor="white")
-        plt.close(figure)
-        with replacing(folder / name) as file:
-            file.write(drawn.getvalue())
+        save_figure(make(plt), folder / name)
     return [folder / name for name in makers]
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import numpy as np
 
-from eldr.bench.plots import DPI, GREYS, OURS, pyplot
+from eldr.bench.plots import GREYS, OURS, pyplot, save_figure
 from eldr.files import replacing
+from eldr.program import run
 
 PEER = "vllm-router"
 TARGETS = {
@@ -171,8 +172,8 @@ def main(report: Path, target: Path) -> None:
     data = json.loads(report.read_text(encoding="utf-8"))
     with replacing(target) as file:
         file.write(page(data).encode())
-    plot(data).savefig(report.with_suffix(".png"), dpi=DPI, bbox_inches="tight", facecolor="white")
+    save_figure(plot(data), report.with_suffix(".png"))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from eldr.bench.plots import GREYS, OURS, pyplot
+from eldr.bench.plots import GREYS, OURS, pyplot, save_figure
 from eldr.errors import ConfigError
 from eldr.files import replacing
 from eldr.sim.comparison import BASELINES, Interval, PolicyRow
@@ -121,10 +121,7 @@ def plot(rows: Sequence[PolicyRow], title: str, path: Path) -> None:
         axes.set_title(label, loc="left", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, facecolor="white")
-    plt.close(figure)
+    save_figure(figure, path)
 
 
 def _color(policy: str, place: int) -> str:
