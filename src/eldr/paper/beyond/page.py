@@ -130,6 +130,8 @@ def lengths(saved: Saved) -> str:
         f"{saved.average(rule, 'p99') - saved.average(SOFT, 'p99'):+.1f} points"
         for rule in rules
     ]
+    if not parts:
+        return "Not run yet."
     return f"Against `{SOFT}` with requests as load, on average over the cases: " + "; ".join(parts) + "."
 
 
