@@ -81,7 +81,7 @@ def _why(result: Result) -> str:
 register(
     Figure(
         id="overhead",
-        title="Overhead",
+        title="Time, memory and the fit",
         says="0.86 ms a request, 1.2 % of a median TTFT of 69 ms; the signature cache takes 0.24 % of HBM; a "
         "fit takes less than 10 s on a CPU.",
         claims={
