@@ -15,7 +15,7 @@ WHY = {
     "forgotten, so the next ones overflow to everywhere",
     "bounded load, 1.25": "nobody avoids the limit until it is reached, and then requests go anywhere",
     "expected union, now": "sees what is in flight now: an empty worker looks cheap to all, and all mix",
-    "expected union, lasting": "needs decode rates of each cluster and step costs in the router",
+    "expected union, lasting": "no better, and needs clusters' decode rates and step costs in the router",
     "load weight 0.5": "more locality, more tail",
     "load weight 1.0": "less locality, less tail",
     "load by its scatter, 0.2": "a better tail under heavy load, paid for by the median",
