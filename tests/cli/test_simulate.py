@@ -26,8 +26,6 @@ SMALL = (
     "2",
     "--requests",
     "60",
-    "--rate",
-    "20",
     "--seeds",
     "2",
     "--output-tokens",
@@ -48,7 +46,8 @@ def simulate(*arguments: str) -> Result:
 
 def test_a_table_a_json_file_and_a_picture(calibration: str, tmp_path: Path) -> None:
     out, picture = tmp_path / "sim.json", tmp_path / "sim.png"
-    result = simulate("--calibration", calibration, *SMALL, "--out", str(out), "--plot", str(picture))
+    files = ("--out", str(out), "--plot", str(picture))
+    result = simulate("--calibration", calibration, *SMALL, "--rate", "20", *files)
     assert result.exit_code == 0, result.output
     for name in (*DEFAULT_POLICIES, "evidence: trace"):
         assert name in result.output
@@ -82,6 +81,9 @@ def test_workers_fail_and_join_and_the_loss_is_told(calibration: str) -> None:
         (("--exact",), "--exact needs"),
         (("--kv-tokens", "10"), "room for 10"),
         (("--plot", "x.bmp"), "--plot x.bmp"),
+        (("--workload", "tasks"), "--calibration leaves --workload without effect"),
+        (("--in-flight", "3", "--rate", "9"), "--in-flight leaves --rate without effect"),
+        (("--arrivals", __file__), "--arrivals leaves --output-tokens, --requests without effect"),
     ],
 )
 def test_bad_input_is_one_line(calibration: str, arguments: tuple[str, ...], message: str) -> None:
@@ -109,6 +111,9 @@ def test_a_log_is_taken_again(tmp_path: Path) -> None:
     log.write_bytes(b"".join(lines))
     result = simulate("--replay", str(log))
     assert (result.exit_code, result.output) == (0, "jsq: 20 of 20 decisions are the same\n")
+    idle = simulate("--replay", str(log), "--decode", "4")
+    assert isinstance(idle.exception, EldrError)
+    assert "--replay leaves --decode without effect" in str(idle.exception)
     other = simulate("--replay", str(log), "--policy", "round_robin")
     assert other.exit_code == 0
     assert "logged, " in other.output

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -30,6 +31,17 @@ from eldr.sim.scenario import SOURCES, Scenario
 
 TABLE_WIDTH = 150
 """The table is cut on no terminal; long lines wrap."""
+
+IDLE = {
+    "arrivals": {"requests", "rate", "cv", "mix", "prompt_tokens", "output_tokens"}
+    | {"prefix_share", "prefix_tokens"},
+    "in_flight": {"rate", "cv"},
+    "calibration": {"source", "workload"},
+}
+"""Flags that have no effect beside another one."""
+
+REPLAYED = {"log", "policies", "options", "profile", "seed"}
+"""What a replay of logged decisions goes by."""
 
 SHOWN_EVERY = 100
 """Requests between two moves of the progress bar, which would else take longer than they do."""
@@ -145,11 +157,15 @@ AT_LEAST_1 = click.IntRange(1)
 @click.option("--out", type=NEW_FILE, help="Write all numbers as JSON.")
 @click.option("--plot", "picture", type=NEW_FILE, help="Write a picture (.png, .svg, .pdf).")
 @click.option("--replay", "log", type=FILE, help="Only take the decisions of a router's decision log again.")
-def command(log: Path | None, out: Path | None, picture: Path | None, **flags: Any) -> None:
+@click.pass_context
+def command(
+    context: click.Context, /, log: Path | None, out: Path | None, picture: Path | None, **flags: Any
+) -> None:
     """Compare routing policies on a simulated cluster.
 
     The policies, the pool and the profile are the router's own. What is modelled: docs/simulator.md.
     """
+    _refuse_idle_flags(context)
     settings = Settings(**flags)
     if log is not None:
         _replay(log, settings)
@@ -173,6 +189,21 @@ def command(log: Path | None, out: Path | None, picture: Path | None, **flags: A
         write_json(out, _report(settings, scenario, rows))
     if picture is not None:
         plot(rows, about, picture)
+
+
+def _refuse_idle_flags(context: click.Context) -> None:
+    """Raise ConfigError for a flag that another one leaves without effect."""
+    given = {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    }
+    every = {parameter.name for parameter in context.command.params if parameter.name}
+    for ruler, idle in {**IDLE, "log": every - REPLAYED}.items():
+        if ruler in given and (clash := sorted(given[name] for name in idle & given.keys())):
+            raise ConfigError(
+                f"{given[ruler]} leaves {', '.join(clash)} without effect; give one or the other"
+            )
 
 
 def _report(settings: Settings, scenario: Scenario, rows: list[PolicyRow]) -> dict[str, Any]:

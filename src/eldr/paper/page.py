@@ -25,8 +25,8 @@ written by `make paper` (`eldr paper all`) from the JSON files in [paper/](paper
 not public. No run on 40 GPUs is behind anything here. Step costs come from published kernel measurements.
 Recorded expert choices are of other models than the paper's, or of parts of what it needs; where a row says
 "model", they are synthetic. Read ratios between policies, which are of equal arrivals, and not milliseconds.
-What the paper says is as in our notes on its versions 1 and 3; where these give no figure number, the section
-says so.
+What the paper says is taken from its versions 1 and 3. Some of its numbers were not at hand; the sections say
+which.
 
 Simulated figures share the settings that stand under Fig. 10.
 

@@ -98,7 +98,7 @@ FITTED = (
 
 
 ASSUMED = (
-    "Not in our notes, and assumed here: how long outputs are (they set the batch at a given rate) and what "
+    "Not known, and assumed here: how long outputs are (they set the batch at a given rate) and what "
     "else than experts a step costs; the step costs of GPT-OSS and Gemma are of an H200."
 )
 

@@ -168,7 +168,7 @@ register(
         title="TPOT by request rate, languages",
         says="On languages, version 1: median TPOT 5.9 to 10.0 % lower; p99 6.2 % lower for Qwen3, while "
         "that of GPT-OSS and Gemma "
-        "regresses slightly (by how much is not in our notes; up to 2 % is taken as slightly)." + ASSIGNED,
+        "regresses slightly (by how much was not at hand; up to 2 % is taken as slightly)." + ASSIGNED,
         claims=LANGUAGES,
         pieces=lambda: _pieces("languages"),
         result=lambda outputs: _by_rate(outputs, "languages", ("median", "p99 {model}")),

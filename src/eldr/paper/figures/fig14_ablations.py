@@ -188,7 +188,7 @@ def _why_bands(result: Result) -> str:
         f"with tau {best} ({', '.join(f'{name}: {value:+.1f} %' for name, value in p99.items())}, mean over "
         "cells). What tau means depends on how similarities spread, which is not the same for every model "
         "and transformation: a band of 0.1 holds few workers where centroids lie far apart. The paper tried "
-        "four values; which ones is not in our notes."
+        "four values; which ones was not at hand."
     )
 
 

@@ -104,7 +104,7 @@ register(
             f"Prompts of one domain share their first {SHARED} tokens here, and the cache never runs full; "
             "signatures are of the whole prompt in both cases, as the counts beside the KV cache make them "
             f"(tested on real engines in `tests/engine`). At {ABLATED} requests a second. The paper's "
-            "numbers for this figure are not in our notes, so only directions are compared, and that the two "
+            "numbers for this figure were not at hand, so only directions are compared, and that the two "
             "gains add up."
         ),
         change=lambda _: (

@@ -14,7 +14,7 @@ METRICS = {"tpot_p50_ms": "median TPOT (ms)", "tpot_p99_ms": "p99 TPOT (ms)"}
 KEYS = {"median": "tpot_p50_ms", "p99": "tpot_p99_ms"}
 LARGE_RATES = (24, 40, 56)
 LARGE = Run(model="qwen3-235b-a22b", workload="languages", prefill=4, decode=6)
-"""Ten workers of four GPUs each; how the paper split its 40 GPUs is not in our notes."""
+"""Ten workers of four GPUs each; how the paper split its 40 GPUs was not at hand."""
 
 POOLS = (8, 16, 24)
 POOLED_RATES = (20, 60, 100)
@@ -142,7 +142,7 @@ register(
         draw=None,
         why=lambda _: (
             "Tasks, averaged over 20, 60 and 100 requests a second for every pool; which workload and rates "
-            "the paper's table has is not in our notes. The same rate gives a small pool larger batches, and "
+            "the paper's table has was not at hand. The same rate gives a small pool larger batches, and "
             "the profile of a larger pool has finer clusters."
         ),
         change=lambda _: "The paper's rates for each pool: batches of other sizes move all of these numbers.",
