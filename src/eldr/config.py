@@ -90,10 +90,11 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
     """
     raw = _merged(_read_yaml(path) if path else {}, overrides)
     for role, letter in ROLES.items():
-        if not raw.get(role) and not _discovers(raw, role):
-            raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
         raw[role] = _workers(role, letter, raw.get(role) or [])
     config = _convert(raw)
+    for role in ROLES:
+        if not raw[role] and not _discovers(raw, role):
+            raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
     _check_workers(config)
     if (first_s := config.breaker.open_s) > (longest_s := config.breaker.longest_open_s):
         raise ConfigError(f"breaker.open_s: {first_s:g} is above breaker.longest_open_s, {longest_s:g}")
@@ -132,7 +133,9 @@ def _discovers(raw: dict[str, Any], role: str) -> bool:
 def _read_yaml(path: str) -> dict[str, Any]:
     try:
         raw = yaml.load(Path(path).read_text(encoding="utf-8"), _OnceEach)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: {error}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"

@@ -117,8 +117,13 @@ def test_bad_files_are_config_errors_of_one_line(tmp_path: Path, text: str, mess
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"cannot read /nowhere/eldr\.yaml"):
+    with pytest.raises(ConfigError, match=r"cannot read /nowhere/eldr\.yaml: No such file or directory$"):
         load_config("/nowhere/eldr.yaml", WORKERS)
+
+
+def test_a_misspelt_role_is_told_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting prefil = .*; did you mean prefill"):
+        load(prefil=["http://a:1"], decode=["http://b:1"], prefill=[])
 
 
 def test_the_same_engine_may_have_both_roles() -> None:

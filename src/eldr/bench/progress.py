@@ -33,10 +33,13 @@ class Stages:
     def stage(self, title: str, total: int | None = None) -> Iterator[Advance]:
         """Show `title` while the block runs; call what it yields for each of `total` things done."""
         self.number += 1
+        name = f"[{self.number}/{self.count}] {title}"
+        if not self.console.is_terminal:  # a bar is only drawn once it is done
+            self.console.print(f"  {name} ...", markup=False)
         columns = [SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False)]
         if total is not None:
             columns.append(MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=self.console) as bar:
-            task = bar.add_task(f"[{self.number}/{self.count}] {title}", total=total)
+            task = bar.add_task(name, total=total)
             yield lambda: bar.advance(task)
             bar.update(task, total=total or 1, completed=total or 1)

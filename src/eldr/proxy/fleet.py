@@ -226,7 +226,7 @@ class Fleet:
         self.pool.shut(worker_id, breaker.shut_until_s)
         if breaker.state != "closed":
             if breaker.remaining_s and worker_id not in self._tripped:
-                text = "%s worker %s failed too often: its breaker is open for %.3g s"
+                text = "%s worker %s is left out for %.3g s: its breaker is open"
                 log.warning(text, self.role, worker_id, breaker.remaining_s)
             self._tripped[worker_id] = breaker
         elif self._tripped.pop(worker_id, None) is not None:

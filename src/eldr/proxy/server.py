@@ -122,6 +122,7 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
         await runner.cleanup()
+    log.info("stopped")
 
 
 def _bound_socket(host: str, port: int, *, shared: bool = False) -> socket.socket:
