@@ -7,6 +7,7 @@ from eldr.errors import ConfigError
 from eldr.profile.active import ActiveExperts
 from eldr.profile.artifact import ProfileInfo
 from eldr.sim.cost import Attention, Moe, StepCost
+from eldr.sim.costs import named_cost
 from support.profiles import domain_profile
 
 COST = StepCost(
@@ -16,7 +17,7 @@ COST = StepCost(
 
 
 def test_a_step_by_hand() -> None:
-    (gain,) = step_gains(Hardware(COST, 2.0, own=False), [ActiveExperts(8, 20.0, 15.0)], 100)
+    (gain,) = step_gains(Hardware(COST.lent_to(50), own=False), [ActiveExperts(8, 20.0, 15.0)], 100)
     assert gain.mixed_ms == pytest.approx((2 * (10 + 5 * 40) + 0.5 * 800) / 1000)
     assert gain.grouped_ms == pytest.approx((2 * (10 + 5 * 30) + 0.5 * 800) / 1000)
     assert gain.change == pytest.approx(720 / 820 - 1)
@@ -25,7 +26,7 @@ def test_a_step_by_hand() -> None:
 
 def test_what_was_not_measured_is_left_out() -> None:
     rows = [ActiveExperts(8, 20.0, None), ActiveExperts(16, None, None), ActiveExperts(32, 30.0, 20.0)]
-    assert [gain.batch for gain in step_gains(Hardware(COST, 1.0, own=True), rows, 0)] == [32]
+    assert [gain.batch for gain in step_gains(Hardware(COST, own=True), rows, 0)] == [32]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_what_was_not_measured_is_left_out() -> None:
 )  # fmt: skip
 def test_the_verdict_says_why(mixed: float, grouped: float, context: float, said: str) -> None:
     active = [ActiveExperts(32, mixed, grouped)]
-    gains = step_gains(Hardware(COST, 1.0, own=True), active, context)
+    gains = step_gains(Hardware(COST, own=True), active, context)
     assert said in verdict(gains, active, 100)
 
 
@@ -50,10 +51,11 @@ def info(layers: int, experts: int, top_k: int) -> ProfileInfo:
 
 def test_the_models_own_cost_is_found_by_its_shape() -> None:
     own = find_hardware("h200", info(48, 128, 8))
-    assert (own.own, own.scale, own.cost.name) == (True, 1.0, "h200-qwen3-30b-a3b")
+    assert (own.own, own.cost) == (True, named_cost("h200-qwen3-30b-a3b"))
     assert find_hardware("h200", info(36, 128, 4)).cost.name == "h200-gpt-oss-120b"
     borrowed = find_hardware("h200", info(4, 64, 4))
-    assert (borrowed.own, borrowed.scale, borrowed.cost.name) == (False, 2.0, "h200-qwen3-30b-a3b")
+    assert (borrowed.own, borrowed.cost.name) == (False, "h200-qwen3-30b-a3b")
+    assert borrowed.cost.step_s(32, 8, 100) == own.cost.step_s(64, 8, 100)
     assert find_hardware("h100-gpt-oss-120b", info(4, 64, 4)).cost.name == "h100-gpt-oss-120b"
     with pytest.raises(ConfigError, match="no step cost for --gpu 'h20'; choose from a100, h100, h200"):
         find_hardware("h20", info(48, 128, 8))

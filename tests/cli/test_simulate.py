@@ -15,6 +15,7 @@ from eldr.metrics.decisions import Decided, explain
 from eldr.metrics.records import RequestRecord
 from eldr.policy import create_policy
 from eldr.sim.comparison import BASELINES
+from eldr.sim.costs import named_cost
 from eldr.types import RoutingRequest
 from support.pools import random_view
 from support.synthetic import calibration_set
@@ -57,7 +58,10 @@ def test_a_table_a_json_file_and_a_picture(calibration: str, tmp_path: Path) -> 
     row = report["rows"][-1]
     assert row["outcomes"] == {"ok": 120, "refused": 0, "broken": 0}
     assert row["tpot_p50_ms"]["low"] < row["tpot_p50_ms"]["mean"] < row["tpot_p50_ms"]["high"]
-    assert report["cost"]["name"] == "h200-qwen3-30b-a3b"
+    assert "H200 with the step cost of Qwen3-30B-A3B, borrowed" in " ".join(result.output.split())
+    own = named_cost("h200-qwen3-30b-a3b")
+    assert (report["cost"]["name"], report["cost"]["experts"]) == (own.name, 16)
+    assert report["cost"]["moe"]["active_us"] == pytest.approx(own.moe.active_us * own.experts / 16)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -34,13 +34,18 @@ class StepGain:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A cost and the factor from the profile's active experts to those of the cost's model; 1 for the same
-    model.
-    """
+    """A step cost. own: of the profile's model, else lent to it."""
 
     cost: StepCost
-    scale: float
     own: bool
+
+
+def gpu_costs(name: str) -> dict[str, StepCost]:
+    """The costs on a GPU, named like "h200", or the cost of that full name. ConfigError for none."""
+    found = {cost: named_cost(cost) for cost in cost_names() if cost == name or cost.startswith(f"{name}-")}
+    if not found:
+        raise ConfigError(f"no step cost for --gpu {name!r}; choose from {', '.join(_gpus())}")
+    return found
 
 
 def find_hardware(name: str, info: ProfileInfo) -> Hardware:
@@ -49,15 +54,12 @@ def find_hardware(name: str, info: ProfileInfo) -> Hardware:
     A model without a cost of its own borrows that of Qwen3-30B-A3B, with the same share of experts active.
     ConfigError for an unknown name.
     """
-    known = {cost: named_cost(cost) for cost in cost_names() if cost == name or cost.startswith(f"{name}-")}
-    if not known:
-        raise ConfigError(f"no step cost for --gpu {name!r}; choose from {', '.join(_gpus())}")
-    shape = (info.layers, info.experts, info.top_k)
+    known = gpu_costs(name)
     for cost in known.values():
-        if (cost.layers, cost.experts, cost.top_k) == shape:
-            return Hardware(cost, 1.0, own=True)
+        if cost.shape == (info.layers, info.experts, info.top_k):
+            return Hardware(cost, own=True)
     borrowed = next((c for n, c in known.items() if n.endswith("qwen3-30b-a3b")), next(iter(known.values())))
-    return Hardware(borrowed, borrowed.experts / info.experts, own=False)
+    return Hardware(borrowed.lent_to(info.experts), own=False)
 
 
 def step_gains(
@@ -68,10 +70,10 @@ def step_gains(
     for row in active:
         if row.mixed is None or row.by_cluster is None:
             continue
-        experts = [value * hardware.scale for value in (row.mixed, row.by_cluster)]
         context = row.batch * context_tokens
-        mixed_s, grouped_s = (hardware.cost.step_s(value, row.batch, context) for value in experts)
-        moe_share = hardware.cost.active_s * experts[0] / mixed_s
+        experts = (row.mixed, row.by_cluster)
+        mixed_s, grouped_s = (hardware.cost.step_s(active, row.batch, context) for active in experts)
+        moe_share = hardware.cost.active_s * row.mixed / mixed_s
         gains.append(StepGain(row.batch, mixed_s * 1e3, grouped_s * 1e3, moe_share))
     return tuple(gains)
 

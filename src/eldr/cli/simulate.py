@@ -25,7 +25,9 @@ from eldr.cli.simulate_setup import Settings
 from eldr.errors import ConfigError
 from eldr.metrics.decisions import read_decisions
 from eldr.policy import POLICIES
+from eldr.profile.artifact import ProfileInfo
 from eldr.sim.comparison import PolicyRow, compare
+from eldr.sim.cost import StepCost
 from eldr.sim.replay import replay_decisions
 from eldr.sim.scenario import SOURCES, Scenario
 
@@ -171,8 +173,9 @@ def command(
         _replay(log, settings)
         return
     check_picture(picture)
-    policies, cost, cluster = settings.policy_options(), settings.step_cost(), settings.cluster()
-    scenario = settings.scenario(cost)
+    policies, asked, cluster = settings.policy_options(), settings.step_cost(), settings.cluster()
+    scenario = settings.scenario(asked)
+    cost, hardware = _cost_of(scenario.profile.info, asked)
     make = settings.maker(scenario)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     with _progress(len(make(seeds[0])) * len(policies) * len(seeds)) as advance:
@@ -181,12 +184,12 @@ def command(
             make, cluster, policies, scenario.profile, cost, seeds, in_flight=in_flight, advance=advance
         )
     console = Console(highlight=False, soft_wrap=True, width=max(Console().width, TABLE_WIDTH))
-    about = f"{settings.prefill}P{settings.decode}D, {cost.gpu} with {cost.model}; {scenario.source}"
+    about = f"{settings.prefill}P{settings.decode}D, {hardware}; {scenario.source}"
     console.print(policy_table(rows, len(seeds)))
     for line in (*outcome_lines(rows), f"evidence: {scenario.evidence} ({about})"):
         console.print(line)
     if out is not None:
-        write_json(out, _report(settings, scenario, rows))
+        write_json(out, _report(settings, scenario, cost, rows))
     if picture is not None:
         plot(rows, about, picture)
 
@@ -206,14 +209,22 @@ def _refuse_idle_flags(context: click.Context) -> None:
             )
 
 
-def _report(settings: Settings, scenario: Scenario, rows: list[PolicyRow]) -> dict[str, Any]:
+def _cost_of(info: ProfileInfo, cost: StepCost) -> tuple[StepCost, str]:
+    """The cost of the served model's steps, and what to say of it: another model's is lent to it."""
+    if cost.shape == (info.layers, info.experts, info.top_k):
+        return cost, f"{cost.gpu} with {cost.model}"
+    lent = f"{cost.gpu} with the step cost of {cost.model}, borrowed for the same share of active experts"
+    return cost.lent_to(info.experts), lent
+
+
+def _report(settings: Settings, scenario: Scenario, cost: StepCost, rows: list[PolicyRow]) -> dict[str, Any]:
     flags = {field.name: getattr(settings, field.name) for field in fields(Settings)}
     named = {key: value.name if isinstance(value, Path) else value for key, value in flags.items()}
     return {
         "evidence": scenario.evidence,
         "source": scenario.source,
         "settings": named,
-        "cost": settings.step_cost(),
+        "cost": cost,
         "profile": scenario.profile.info,
         "rows": rows,
     }

@@ -91,6 +91,16 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     evidence: str = ""
     fits: tuple[Fit, ...] = ()
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Layers, experts and top-k of its model."""
+        return self.layers, self.experts, self.top_k
+
+    def lent_to(self, experts: int) -> "StepCost":
+        """The cost for a model of another number of experts: the same share of them takes the same time."""
+        moe = msgspec.structs.replace(self.moe, active_us=self.moe.active_us * self.experts / experts)
+        return msgspec.structs.replace(self, experts=experts, moe=moe)
+
     @cached_property
     def fixed_s(self) -> float:
         """Of a decode step, whatever the batch."""
