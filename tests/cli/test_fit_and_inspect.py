@@ -60,7 +60,8 @@ def test_a_gpu_or_layer_that_is_not_there_is_named_and_nothing_written(
     recorded: Path, tmp_path: Path
 ) -> None:
     fit = ("fit", recorded, "--workers", 3, "--out", tmp_path / "p")
-    assert "--gpu 'abacus'; choose from a100, h100, h200" in str(run(*fit, "--gpu", "abacus").exception)
+    before_any_work = run("fit", "absent", *fit[2:], "--gpu", "abacus")
+    assert "--gpu 'abacus'; choose from a100, h100, h200" in str(before_any_work.exception)
     assert "kept layers are [7]" in str(run(*fit, "--layers", "7").exception)
     assert run(*fit, "--layers", "some").exit_code == 2
     assert not (tmp_path / "p").exists()

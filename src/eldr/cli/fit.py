@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from eldr.cli.gain import find_hardware, step_gains, verdict
+from eldr.cli.gain import find_hardware, gpu_costs, step_gains, verdict
 from eldr.cli.tables import change, composition, figure
 from eldr.profile.artifact import Profile
 from eldr.profile.choice import ALL, AUTO, GREEDY, Layers
@@ -64,6 +64,8 @@ def command(
     gpu: str | None,
 ) -> None:
     """Fit a profile for a number of decode workers to a calibration set."""
+    if gpu is not None:
+        gpu_costs(gpu)  # a name that is unknown is told before the work
     recorded = CalibrationSet.load(calibration)
     profile, report = fit_profile(
         recorded, workers, seed=seed, transformation=transformation, layers=layers, tau=tau
