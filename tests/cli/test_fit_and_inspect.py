@@ -41,7 +41,8 @@ def test_fit_writes_a_profile_and_says_what_it_found(recorded: Path, tmp_path: P
     kept = ", ".join(map(str, profile.kept_layers))
     said = f"Layers kept: {len(profile.kept_layers)} of 3 ({kept}), rho {profile.info.rho:.3f}"
     assert said in result.output
-    assert re.search(r"│ 128 +│ \d+\.\d +│ \d+\.\d +│ -\d+\.\d%", result.output)
+    assert re.search(r"│ 16 +│ \d+\.\d +│ \d+\.\d +│ -\d+\.\d%", result.output)
+    assert re.search(r"│ 32 +│ \d+\.\d +│ - +│ - ", result.output)  # more than the 16 requests of a cluster
     assert "48 requests of synthetic; transformation and layers chosen in" in result.output
     assert "--gpu" in result.output
 

@@ -1,5 +1,7 @@
 """`eldr fit`: from a calibration set to the profile that `eldr serve` routes by."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -8,6 +10,7 @@ from rich.table import Table
 
 from eldr.cli.gain import find_hardware, gpu_costs, step_gains, verdict
 from eldr.cli.tables import change, composition, figure
+from eldr.profile.active import ActiveExperts
 from eldr.profile.artifact import Profile
 from eldr.profile.choice import ALL, AUTO, GREEDY, Layers
 from eldr.profile.dataset import CalibrationSet
@@ -102,25 +105,26 @@ def gain_lines(
     calibration: CalibrationSet, profile: Profile, report: FitReport, gpu: str | None
 ) -> list[str]:
     """Print expected active experts, with predicted TPOT for a GPU, and return what to say of them."""
-    if all(row.change is None for row in report.active):
-        console.print(_active_table(report, {}))
+    active = _told(report.active, float(profile.cluster_sizes.mean()))
+    if all(row.change is None for row in active):
+        console.print(_active_table(active, {}))
         return [
             "Too few requests with decode counts to tell what grouping gains; "
             "record more, or fit for fewer workers."
         ]
     if gpu is None:
-        console.print(_active_table(report, {}))
+        console.print(_active_table(active, {}))
         return ["Name your GPU with --gpu to see what that does to TPOT."]
     hardware = find_hardware(gpu, profile.info)
     context = float((calibration.prompt_tokens + calibration.output_tokens / 2).mean())
-    gains = step_gains(hardware, report.active, context)
-    console.print(_active_table(report, {g.batch: [f"{g.mixed_ms:.2f}", change(g.change)] for g in gains}))
+    gains = step_gains(hardware, active, context)
+    console.print(_active_table(active, {g.batch: [f"{g.mixed_ms:.2f}", change(g.change)] for g in gains}))
     cost = hardware.cost
     borrowed = "" if hardware.own else f", its share of active experts being that of {calibration.model}"
     return [
         f"TPOT by the step cost of {cost.model} on {cost.gpu}{borrowed}, {context:.0f} tokens of context a "
         "request; what is grouped perfectly here, a router groups less where it has to balance load.",
-        verdict(gains, report.active, profile.info.experts),
+        verdict(gains, active, profile.info.experts),
     ]
 
 
@@ -138,7 +142,14 @@ def _cluster_table(profile: Profile, report: FitReport) -> Table:
     return table
 
 
-def _active_table(report: FitReport, tpot: dict[int, list[str]]) -> Table:
+def _told(active: Sequence[ActiveExperts], cluster_requests: float) -> list[ActiveExperts]:
+    """Leave out what batches by cluster gain where they hold more requests than a cluster has on average:
+    that would promise more than the requests can show.
+    """
+    return [replace(row, by_cluster=None) if row.batch > cluster_requests else row for row in active]
+
+
+def _active_table(active: Sequence[ActiveExperts], tpot: dict[int, list[str]]) -> Table:
     title = (
         "Expected active experts a decode step and layer, of requests that the clusters were not fitted to"
     )
@@ -150,7 +161,7 @@ def _active_table(report: FitReport, tpot: dict[int, list[str]]) -> Table:
         *(["TPOT mixed (ms)", "TPOT change"] if tpot else []),
     ]
     table = Table(*columns, title=title)
-    for row in report.active:
+    for row in active:
         cells = [str(row.batch), figure(row.mixed, 1), figure(row.by_cluster, 1), change(row.change)]
-        table.add_row(*cells, *tpot.get(row.batch, []))
+        table.add_row(*cells, *(tpot.get(row.batch, ["-", "-"]) if tpot else ()))
     return table
