@@ -164,6 +164,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         Profile.load(tmp_path / "p")
 
 
+def test_a_calibration_set_is_told_from_a_profile(tmp_path: Path) -> None:
+    calibration_set(requests=2).save(tmp_path / "cal.npz")
+    with pytest.raises(
+        ProfileError, match=r"cal\.npz: this is a calibration set; make a profile of it with `eldr fit`"
+    ):
+        Profile.load(tmp_path / "cal.npz")
+
+
 def test_damage_anywhere_is_a_profile_error_or_a_valid_profile(profile: Profile, tmp_path: Path) -> None:
     path = tmp_path / "p"
     profile.save(path)

@@ -14,11 +14,9 @@ from eldr.bench.profile_plots import plot_profile
 from eldr.cli.tables import composition, figure
 from eldr.errors import ConfigError
 from eldr.profile.artifact import Profile, ProfileInfo
-from eldr.profile.dataset import CalibrationSet
+from eldr.profile.dataset import CalibrationSet, is_calibration
 
 console = Console(highlight=False)
-
-_ZIP = b"PK\x03\x04"  # an .npz is a zip archive
 
 
 @click.command()
@@ -45,8 +43,7 @@ def command(file: Path, folder: Path | None, calibration: Path | None) -> None:
 
 def _is_calibration(file: Path) -> bool:
     try:
-        with file.open("rb") as opened:
-            return opened.read(len(_ZIP)) == _ZIP
+        return is_calibration(file)
     except OSError as error:
         raise ConfigError(
             f"cannot read {file}: {error.strerror}; name a profile or calibration set"

@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from eldr.errors import ConfigError, ProfileError
 from eldr.files import replacing
+from eldr.profile.dataset import is_calibration
 from eldr.signature import TRANSFORMATIONS, SignatureTransform
 from eldr.types import Matrix
 
@@ -127,6 +128,8 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     if not path.is_file():
         raise ProfileError("there is no such file; make it with `eldr fit`")
     try:
+        if is_calibration(path):
+            raise ProfileError("this is a calibration set; make a profile of it with `eldr fit`")
         with safe_open(path, framework="numpy") as file:
             names, metadata = set(file.keys()), file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in _ARRAYS if name in names}

@@ -13,6 +13,7 @@ from eldr import __version__
 from eldr.errors import CalibrationError
 from eldr.files import replacing
 
+_ZIP = b"PK\x03\x04"  # an .npz is a zip archive
 _REMEDY = "record it again with `eldr calibrate`"
 _REQUIRED = ("prefill_counts", "decode_counts", "label", "prompt_tokens", "output_tokens", "meta")
 
@@ -85,6 +86,12 @@ class CalibrationSet:
             _fail("meta", f"not readable in {path} ({error})")
         except CalibrationError as error:
             raise CalibrationError(f"{path}: {error}") from None
+
+
+def is_calibration(path: Path) -> bool:
+    """Whether a file begins as a calibration set does. OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return file.read(len(_ZIP)) == _ZIP
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
