@@ -12,6 +12,7 @@ from eldr.paper.figure import Figure
 from eldr.paper.figures import FIGURES
 from eldr.paper.page import NOT_YET, write_page
 from eldr.paper.runner import run_pieces
+from eldr.paper.style import plotter
 from eldr.paper.verdict import verdict
 
 console = Console(highlight=False, soft_wrap=True)
@@ -52,6 +53,8 @@ def command(names: tuple[str, ...], jobs: int, docs: Path, keep: Path) -> None:
 
 def _make(figures: list[Figure], jobs: int, folder: Path, keep: Path) -> None:
     """Make the figures; one that cannot be made is named, and the others are made all the same."""
+    if any(figure.draw for figure in figures):
+        plotter()  # without matplotlib it fails here, before the work
     reasons = set(run_pieces(pieces_of(figures), keep, jobs, console).values())
     for reason in sorted(reasons):
         console.print(f"[red]failed[/] {reason}")
