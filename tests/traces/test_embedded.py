@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_a_file_that_is_absent_or_does_not_say_what_it_holds(tmp_path: Path) -> 
     np.savez(tmp_path / "t.npz", **{**arrays, "meta": np.array(json.dumps({"model": "m"}))})
     with pytest.raises(CalibrationError, match="record it again"):
         embedded(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("load", [embedded, embedded_gates])
+def test_an_installed_package_has_no_recorded_file(
+    load: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    absent = tmp_path / "docs" / "data" / "t.npz"
+    monkeypatch.setattr("eldr.traces.embedded.RECORDED", absent)
+    with pytest.raises(CalibrationError, match=r"t\.npz; .*run from a checkout"):
+        load(absent)
 
 
 def test_the_recorded_file() -> None:

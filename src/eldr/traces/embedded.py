@@ -36,7 +36,7 @@ def embedded(
 
     Raises CalibrationError where there is no such file, or a damaged one.
     """
-    arrays = read_arrays(path, _ARRAYS, "record it with `python -m eldr.bench.record_traces`")
+    arrays = read_arrays(path, _ARRAYS, _remedy(path, "record_traces"))
     meta = _meta(path, arrays["meta"])
     traces = ExpertTraces(
         model=meta["model"],
@@ -83,7 +83,7 @@ def embedded_gates(path: Path = GATES) -> npt.NDArray[np.float32]:
 
     The requests are those of `embedded()` with workload "all". CalibrationError as there.
     """
-    stored = read_arrays(path, ("gates",), "record them with `python -m eldr.bench.record_gates`")["gates"]
+    stored = read_arrays(path, ("gates",), _remedy(path, "record_gates"))["gates"]
     return stored.astype(np.float32)
 
 
@@ -91,6 +91,12 @@ def save_gates(path: Path, gates: npt.NDArray[np.float32]) -> None:
     """Write them in half precision, atomically."""
     with replacing(path) as file:
         np.savez_compressed(file, gates=gates.astype(np.float16))
+
+
+def _remedy(path: Path, program: str) -> str:
+    if path.parent == RECORDED.parent and not path.parent.is_dir():
+        return "it is in ELDR's repository, not in the package: run from a checkout (pip install -e .)"
+    return f"record it with `python -m eldr.bench.{program}`"
 
 
 def _starts(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
