@@ -107,7 +107,7 @@ def test_without_torch_nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "eldr.bench.moe_layer_torch", None)
     monkeypatch.setattr(bench, "Progress", progress)
-    with pytest.raises(ConfigError, match=r'needs torch 2\.10 .* install it with: pip install "torch>=2\.10"'):
+    with pytest.raises(ConfigError, match=r'needs torch 2\.10 .* install it with: pip install "torch>='):
         CliRunner().invoke(bench.command, ["moe-layer"], catch_exceptions=False)
 
 
