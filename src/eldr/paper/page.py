@@ -19,7 +19,7 @@ written by `make paper` (`eldr paper all`) from the JSON files in [paper/](paper
 - **engine**: a real vLLM run, or a measurement of its kernels;
 - **trace**: computed, or simulated, from expert choices that were recorded from a real model;
 - **model**: simulated with a synthetic mixture of experts, made to be like one of the paper's models in the
-  statistics that are stated.
+  statistics that are stated; or computed for a model's stated shape.
 
 **Limits.** Neither the paper's hardware (MI300X) nor the weights of its models were at hand, and its code is
 not public. No run on 40 GPUs is behind anything here. Step costs come from published kernel measurements.
