@@ -1,0 +1,1 @@
+"""A router that learns while it runs: refits its profile, sees drift, tunes its policy, and its gain."""
