@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from eldr.errors import ConfigError
 from eldr.metrics.summary import summarize
 from eldr.policy import POLICIES, create_policy
 from eldr.pool import Worker, WorkerPool
-from eldr.sim import Change, ClusterSpec, mixed_kinds, poisson_arrivals, simulate
+from eldr.sim import Change, ClusterSpec, Placement, mixed_kinds, poisson_arrivals, simulate
+from eldr.sim.cluster import Cluster
+from eldr.sim.events import CHANGE
 from eldr.types import RoutingRequest
 
 from .small import pairs_of_experts, requests, seconds
@@ -113,6 +116,52 @@ def test_a_worker_that_joins_gets_work_at_once_and_one_alone_that_fails_refuses(
     assert np.isnan(records.decided_s[3])
     record = list(records)[3]
     assert (record.decode_worker, record.first_token_s, record.output_tokens) == (None, None, None)
+
+
+def test_linear_placements_change_nothing() -> None:
+    spec = ClusterSpec(prefill=1, decode=4)
+    placed = ClusterSpec(prefill=1, decode=4, placements=(Placement.linear(1, 8, 1),) * 4)
+    a, b = (simulate(busy_run(), s, "locality_band", CENTROIDS, COST).records for s in (spec, placed))
+    assert (a.finish_s == b.finish_s).all()
+
+
+def test_a_worker_whose_experts_move_takes_another_time_from_its_next_step_on() -> None:
+    """Both experts on one of two ranks take 2 s, one on each 1 s; they part in the second step."""
+    cost = replace(seconds(active=1.0), ranks=2)
+    policy = create_policy("jsq", rng=np.random.default_rng(0))
+    cluster = Cluster(requests([0.0], 5), ClusterSpec(prefill=0, decode=1), policy, None, cost)
+    apart = Placement(np.array([[0, 2, 3, 4, 1, 5, 6, 7]]), 2)
+    cluster.loop.at(2.5, CHANGE, cluster.place, 0, apart)
+    result = cluster.run(None, lambda: None)
+    assert result.records.finish_s[0] == pytest.approx(2 + 2 + 3 * 1)
+    assert result.steps.active.tolist() == pytest.approx([2 + 2 + 3 * 1])
+
+
+@pytest.mark.parametrize(
+    "placements",
+    [(Placement.linear(1, 8, 2),) * 2, (Placement.linear(1, 8, 1),), (Placement.linear(2, 8, 1),) * 2],
+)
+def test_placements_that_do_not_fit_are_refused(placements: tuple[Placement, ...]) -> None:
+    with pytest.raises(ConfigError):
+        simulate(busy_run(), ClusterSpec(prefill=0, decode=2, placements=placements), "jsq", None, COST)
+
+
+def test_new_centroids_are_asked_for_when_the_pool_changes() -> None:
+    """Two workers share four kinds; when one is away the other has one centroid, and then they swap."""
+    spec = ClusterSpec(prefill=0, decode=2, changes=(Change(5.0, 1, "fail"), Change(9.0, 1, "join")))
+    asked = []
+
+    def on_change(there):
+        asked.append(list(there))
+        return CENTROIDS[[1, 0][: len(there)]]
+
+    policy = create_policy("locality_band", rng=np.random.default_rng(0), tau=0.0)
+    run = requests([0.0, 1.0, 6.0, 10.0, 11.0], kind=[0, 1, 0, 0, 1], kinds=KINDS)
+    cluster = Cluster(run, spec, policy, CENTROIDS[:2], seconds(fixed=0.1), on_change)
+    records = cluster.run(None, lambda: None).records
+    assert asked == [[0], [0, 1]]
+    assert records.decode_worker.tolist() == [0, 1, 0, 1, 0]
+    assert records.similarity.tolist() == pytest.approx([1, 1, 0, 1, 1])
 
 
 def test_records_are_the_routers() -> None:

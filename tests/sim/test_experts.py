@@ -7,6 +7,7 @@ from eldr.errors import ConfigError
 from eldr.profile.active import expected_active
 from eldr.sim import Rates, Recorded
 from eldr.sim.experts import MOST_STEPS
+from eldr.sim.placement import Placement
 
 
 def random_rates(rng: np.random.Generator, kinds: int = 5) -> np.ndarray:
@@ -34,11 +35,32 @@ def test_expected_union_of_two_ranks_is_that_of_the_busier_one() -> None:
     rates = np.zeros((2, 1, 8), np.float32)
     rates[0, 0, [0, 1, 2]] = 1  # rank 0
     rates[1, 0, [4, 5]] = 1  # rank 1
-    batch = Rates(rates).open(ranks=2)
+    batch = Rates(rates).open(2)
     batch.add(0, 1)
     assert batch.active(1) == pytest.approx(2)
     batch.add(1, 0)
     assert batch.active(1) == pytest.approx(3)
+
+
+def test_one_rank_is_the_plain_sum_bit_for_bit() -> None:
+    """No placement, and the linear one of one rank: as before there were placements."""
+    rng = np.random.default_rng(5)
+    rates = random_rates(rng)
+    idle = np.log(np.maximum(1 - rates, np.float32(1e-12)))
+    plain, linear = Rates(rates).open(), Rates(rates).open(Placement.linear(3, 16, 1))
+    total = np.zeros((3, 16))
+    for request in range(40):
+        kind = int(rng.integers(5))
+        for batch in (plain, linear):
+            batch.add(request, kind)
+        total += idle[kind]
+        if request % 3 == 2:
+            for batch in (plain, linear):
+                batch.remove(request, kind)
+            total -= idle[kind]
+        expected = float(16 - np.exp(total.astype(np.float32)).sum() / 3)
+        assert plain.active(1) == expected
+        assert linear.active(1) == expected
 
 
 def test_recorded_union_is_that_of_the_tokens_of_each_step() -> None:
@@ -61,7 +83,7 @@ def test_recorded_union_is_that_of_the_tokens_of_each_step() -> None:
 
 def test_recorded_union_by_rank() -> None:
     ids = [np.array([[[0, 1, 9]]], np.uint8), np.array([[[2, 10, 11]]], np.uint8)]
-    batch = Recorded(ids, experts=16).open(ranks=2)
+    batch = Recorded(ids, experts=16).open(2)
     batch.add(0, 0)
     assert batch.active(1).tolist() == [2.0]
     batch.add(1, 1)
@@ -74,11 +96,13 @@ def test_recorded_union_by_rank() -> None:
         lambda: Rates(np.zeros((3, 4))),
         lambda: Rates(np.full((1, 1, 4), 1.5)),
         lambda: Rates(np.full((1, 1, 4), np.nan)),
-        lambda: Rates(np.zeros((1, 1, 6))).open(ranks=4),
+        lambda: Rates(np.zeros((1, 1, 6))).open(4),
         lambda: Recorded([], 8),
         lambda: Recorded([np.zeros((0, 1, 2), np.uint8)], 8),
         lambda: Recorded([np.full((1, 1, 2), 8, np.uint8)], 8),
-        lambda: Recorded([np.zeros((1, 1, 2), np.uint8)], 8).open(ranks=2),
+        lambda: Recorded([np.zeros((1, 1, 2), np.uint8)], 8).open(3),
+        lambda: Rates(np.zeros((1, 2, 6))).open(Placement.linear(1, 6, 2)),
+        lambda: Rates(np.zeros((1, 2, 6))).open(1).place(Placement.linear(2, 8, 2)),
     ],
 )
 def test_what_makes_no_sense_is_refused(make) -> None:

@@ -13,7 +13,8 @@
 
 Bursts: `gamma_arrivals`, `modulated_arrivals`; a router's own requests again: `replayed_requests`. Lengths:
 `lognormal_lengths`, or your data's by `kind`. Prefix caching: `ClusterSpec(prefix_blocks=n)`,
-`shared_prefixes`. Workers that fail and join: `ClusterSpec(changes=(Change(60.0, 3, "fail"),))`. A backlog
+`shared_prefixes`. Workers that fail and join: `ClusterSpec(changes=(Change(60.0, 3, "fail"),))`. Experts on
+ranks: `ClusterSpec(placements=(balanced(load, ranks, redundant),) * n)`. A backlog
 instead of arrivals: `simulate(..., in_flight=n)`. A router's decision log: eldr.sim.replay.
 
 Small runs: `gather([SimRequest(...), ...], num_experts)` makes the columns. Expert choices:
@@ -22,13 +23,14 @@ Small runs: `gather([SimRequest(...), ...], num_experts)` makes the columns. Exp
 What is modelled, and how well it holds: docs/simulator.md.
 """
 
-from eldr.sim.cluster import Change, ClusterSpec
 from eldr.sim.cost import StepCost, load_cost
 from eldr.sim.costs import cost_names, named_cost
 from eldr.sim.experts import Rates, Recorded
+from eldr.sim.placement import Placement, balanced
 from eldr.sim.records import Records, SimResult, SimSummary, WorkerSteps
 from eldr.sim.requests import Kinds, Requests, SimRequest, gather, kinds_of, kinds_of_traces
 from eldr.sim.simulation import simulate
+from eldr.sim.spec import Change, ClusterSpec
 from eldr.sim.workload import (
     gamma_arrivals,
     lognormal_lengths,
@@ -44,6 +46,7 @@ __all__ = [
     "Change",
     "ClusterSpec",
     "Kinds",
+    "Placement",
     "Rates",
     "Recorded",
     "Records",
@@ -53,6 +56,7 @@ __all__ = [
     "SimSummary",
     "StepCost",
     "WorkerSteps",
+    "balanced",
     "cost_names",
     "gamma_arrivals",
     "gather",

@@ -1,78 +1,47 @@
 """The cluster: arrivals -> prefill workers -> the live policy on the live pool -> decode workers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from eldr.errors import ConfigError, NoWorkerError
+from eldr.errors import NoWorkerError
 from eldr.policy import Policy, create_policy
 from eldr.pool import Reservation, Worker, WorkerPool
 from eldr.sim.cost import StepCost
-from eldr.sim.decode import DecodeWorker
+from eldr.sim.decode import DecodeWorker, steps_of
 from eldr.sim.events import ARRIVAL, CHANGE, TRANSFER_END, EventLoop
+from eldr.sim.placement import Placement
 from eldr.sim.prefill import PrefillWorker, PrefixCache
 from eldr.sim.products import RememberedProducts
-from eldr.sim.records import BROKEN, REFUSED, Records, SimResult, WorkerSteps
+from eldr.sim.records import BROKEN, REFUSED, Records, SimResult
 from eldr.sim.requests import Requests, Rows
+from eldr.sim.spec import ClusterSpec, on_ranks
 from eldr.types import Matrix, PoolView, RoutingRequest
 
 ATTEMPTS = 2
 """Times that a request may go to a decode worker, as in the live router."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A decode worker fails (all that it holds is lost) or joins (again) at a moment."""
-
-    at_s: float
-    worker: int
-    event: Literal["fail", "join"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSpec:
-    """Workers and their limits.
-
-    prefill: workers; 0 leaves prefill out, and requests are decided when they arrive. decode: workers.
-    max_batch, kv_tokens: of a decode worker, see DecodeWorker. prefill_batch_tokens: of a prefill step.
-    prefix_blocks: of each prefill worker's cache, of block_tokens each; 0 for none.
-    slowness: factor on the step times of each decode worker, for pools of unlike ones; none: 1 for all.
-    changes: decode workers that fail and join; one whose first change is a join is away until then.
-    """
-
-    prefill: int = 1
-    decode: int = 2
-    max_batch: int = 256
-    kv_tokens: int | None = None
-    prefill_batch_tokens: int = 8192
-    prefix_blocks: int = 0
-    block_tokens: int = 16
-    slowness: tuple[float, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a number that makes no sense."""
-        least = {"prefill": 0, "decode": 1, "max_batch": 1, "prefix_blocks": 0, "block_tokens": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise ConfigError(f"cluster: {name} is {getattr(self, name)}, expected at least {value}")
-        if self.slowness and (len(self.slowness) != self.decode or min(self.slowness) <= 0):
-            raise ConfigError(f"cluster: slowness is {self.slowness}, expected {self.decode} factors above 0")
-        for change in self.changes:
-            if not 0 <= change.worker < self.decode or not change.at_s >= 0:
-                raise ConfigError(
-                    f"cluster: decode worker {change.worker} at {change.at_s} s; there are {self.decode}"
-                )
+OnChange = Callable[[Sequence[int]], Matrix]
+"""Decode workers that are there -> their centroids [n, D], in that order."""
 
 
 class Cluster:
-    """One run. centroids: float32 [n, D], row i for decode worker i; None for a policy without."""
+    """One run. centroids: float32 [n, D], row i for decode worker i; None for a policy without.
+
+    on_change: asked for new centroids after a decode worker failed or joined; None: they stay as they are.
+    """
 
     def __init__(
-        self, requests: Requests, spec: ClusterSpec, policy: Policy, centroids: Matrix | None, cost: StepCost
+        self,
+        requests: Requests,
+        spec: ClusterSpec,
+        policy: Policy,
+        centroids: Matrix | None,
+        cost: StepCost,
+        on_change: OnChange | None = None,
     ) -> None:
+        self._on_change = on_change
         self.loop, self.requests, self._policy, self._cost = EventLoop(), requests, policy, cost
         self.records = Records(requests, policy.name)
         self._rows = Rows(requests)
@@ -96,7 +65,11 @@ class Cluster:
             for _ in range(min(in_flight, len(self.requests))):
                 self._send_next()
         self.loop.run()
-        return SimResult(self.records, self._steps())
+        return SimResult(self.records, steps_of(self._decode))
+
+    def place(self, worker: int, placement: Placement) -> None:
+        """A decode worker's experts move, as when EPLB rebalances: from its next step on."""
+        self._decode[worker].place(on_ranks(placement, self._cost))
 
     def _plan_arrival(self) -> None:
         if self._next < len(self.requests):
@@ -192,16 +165,23 @@ class Cluster:
 
     def _join(self, worker: int) -> None:
         self._decode_pool.set_available(f"d{worker}", True)
+        self._changed()
 
     def _fail(self, worker: int) -> None:
         """Streams with output end broken; what has none is sent once more from the start."""
         self._decode_pool.set_available(f"d{worker}", False)
         self._generation[worker] += 1
         with_output, without = self._decode[worker].fail()
+        self._changed()
         for request in with_output:
             self._ended(request, BROKEN)
         for request in without:
             self._retry(request)
+
+    def _changed(self) -> None:
+        there = np.flatnonzero(self._decode_pool.view().available).tolist()
+        if self._on_change is not None and there:
+            self._products.give(self._on_change(there), [f"d{worker}" for worker in there])
 
     def _retry(self, request: int) -> None:
         self.records.first_token_s[request] = np.nan
@@ -225,10 +205,11 @@ class Cluster:
         )
 
     def _decode_worker(self, spec: ClusterSpec, worker: int) -> DecodeWorker:
+        placement = on_ranks(spec.placements[worker], self._cost) if spec.placements else self._cost.ranks
         return DecodeWorker(
             self.loop,
             self._cost,
-            self.requests.kinds.experts.open(self._cost.ranks),
+            self.requests.kinds.experts.open(placement),
             self.records,
             self._rows,
             max_batch=spec.max_batch,
@@ -236,25 +217,6 @@ class Cluster:
             slowness=spec.slowness[worker] if spec.slowness else 1.0,
             finished=self._finished,
         )
-
-    def _steps(self) -> WorkerSteps:
-        workers = self._decode
-        return WorkerSteps(
-            np.array([w.steps for w in workers]),
-            np.array([w.tokens for w in workers]),
-            np.array([w.active for w in workers]),
-            np.array([w.busy_s for w in workers]),
-            _added_up([w.by_batch for w in workers]),
-        )
-
-
-def _added_up(parts: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
-    total: dict[int, tuple[int, float]] = {}
-    for part in parts:
-        for batch, (steps, active) in part.items():
-            known = total.get(batch, (0, 0.0))
-            total[batch] = known[0] + steps, known[1] + active
-    return dict(sorted(total.items()))
 
 
 def _pool(role: str, workers: int) -> WorkerPool:

@@ -9,11 +9,11 @@ from scipy import stats
 
 from eldr.metrics.summary import Spread
 from eldr.profile.artifact import Profile
-from eldr.sim.cluster import ClusterSpec
 from eldr.sim.cost import StepCost
 from eldr.sim.records import SimResult
 from eldr.sim.requests import Requests
 from eldr.sim.simulation import simulate
+from eldr.sim.spec import ClusterSpec
 
 
 class Interval(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The cost of steps. evidence: measured, derived, or both, in a sentence.
 
     ranks: expert-parallel ranks; a layer waits for the rank with the most active experts, and moe.active_us
-    is for an expert of that rank.
+    is for an expert of that rank. Where the experts lie: eldr.sim.placement.
     """
 
     name: str
@@ -123,7 +123,10 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.attention.context_us * US
 
     def step_s(self, active: float, batch: int, context_tokens: float) -> float:
-        """Time of a decode step. active: distinct experts, mean over layers; context over the whole batch."""
+        """Time of a decode step. active: distinct experts (of the busiest rank), mean over layers.
+
+        context_tokens: over the whole batch.
+        """
         moe_s = self.active_s * active
         return self.fixed_s + moe_s + self.sequence_s * batch + self.context_s * context_tokens
 

@@ -6,12 +6,15 @@ that fit join. Between two changes of the batch nothing happens that needs an ev
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from eldr.sim.cost import StepCost
 from eldr.sim.events import BATCH_BEGIN, BATCH_END, EventLoop
 from eldr.sim.experts import Batch
-from eldr.sim.records import Records
+from eldr.sim.placement import Placement
+from eldr.sim.records import Records, WorkerSteps
 from eldr.sim.requests import Rows
 from eldr.sim.segment import Segment, plan
 
@@ -74,6 +77,12 @@ class DecodeWorker:
         begun = self._records.first_token_s
         with_output = [r for r in running if begun[r] <= now_s]
         return with_output, [r for r in running if begun[r] > now_s] + waiting
+
+    def place(self, placement: Placement) -> None:
+        """Move the experts when the step that runs is done."""
+        self._experts.place(placement)
+        if self._segment is not None:
+            self._stop_after(self._segment.step_at(self._loop.now_s))
 
     def _begin(self) -> None:
         """Let in who fits, and decode until the next one is done."""
@@ -144,3 +153,23 @@ class DecodeWorker:
 
     def _size(self, request: int) -> int:
         return self._rows.prompt[request] + self._rows.output[request]
+
+
+def steps_of(workers: Sequence[DecodeWorker]) -> WorkerSteps:
+    """What each of them did."""
+    return WorkerSteps(
+        np.array([w.steps for w in workers]),
+        np.array([w.tokens for w in workers]),
+        np.array([w.active for w in workers]),
+        np.array([w.busy_s for w in workers]),
+        _added_up([w.by_batch for w in workers]),
+    )
+
+
+def _added_up(parts: Sequence[dict[int, tuple[int, float]]]) -> dict[int, tuple[int, float]]:
+    total: dict[int, tuple[int, float]] = {}
+    for part in parts:
+        for batch, (steps, active) in part.items():
+            known = total.get(batch, (0, 0.0))
+            total[batch] = known[0] + steps, known[1] + active
+    return dict(sorted(total.items()))

@@ -1,5 +1,7 @@
 """Active experts of a decode step: how many distinct experts a batch uses, mean over layers.
 
+With expert parallelism it is those of a layer's busiest rank (eldr.sim.placement), which the others wait for.
+
 Two ways, each a source (for all requests) that opens one batch for each worker:
 
 - `Rates`: p[kind, layer, expert], the share of a request's decoded tokens that use an expert. Expected union,
@@ -7,6 +9,7 @@ Two ways, each a source (for all requests) that opens one batch for each worker:
 - `Recorded`: the ids that a real model chose token by token. Exact union, another number each step.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.errors import ConfigError
+from eldr.sim.placement import Placement, busiest
 
 Ids = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
@@ -42,6 +46,10 @@ class Batch(Protocol):
         """Decode that many tokens of each request."""
         ...
 
+    def place(self, placement: Placement) -> None:
+        """Move the experts: from the next step on."""
+        ...
+
 
 class ExpertUse(Protocol):
     """A source of expert choices for `kinds` kinds of requests."""
@@ -49,8 +57,8 @@ class ExpertUse(Protocol):
     @property
     def kinds(self) -> int: ...
 
-    def open(self, ranks: int) -> Batch:
-        """An empty batch. ranks: experts are split evenly over them; the busiest of a layer counts."""
+    def open(self, placement: Placement | int = 1) -> Batch:
+        """An empty batch. placement: of its worker's experts; a number of ranks has them in order."""
         ...
 
 
@@ -70,31 +78,33 @@ class Rates:
     def kinds(self) -> int:
         return len(self._idle)
 
-    def open(self, ranks: int = 1) -> "ExpectedBatch":
-        _check_ranks(self.experts, ranks)
-        return ExpectedBatch(self._idle, ranks)
+    def open(self, placement: Placement | int = 1) -> "ExpectedBatch":
+        return ExpectedBatch(self._idle, _placed(placement, self.layers, self.experts))
 
 
 class ExpectedBatch:
-    """Keeps the sum over requests of log(1 - p) [L, E]; a request that joins or leaves is one addition."""
+    """Keeps the sum over requests of log(1 - p) [L, E]; a request that joins or leaves is one addition.
 
-    def __init__(self, idle: npt.NDArray[np.float32], ranks: int) -> None:
-        self._idle, self._ranks = idle, ranks
-        self._sum: Floats = np.zeros(idle.shape[1:])
-        self._chance = np.zeros(idle.shape[1:], np.float32)  # exp is five times as fast as in float64
-        self._size = 0
+    An expert with R replicas: each is used with chance p / R.
+    """
+
+    def __init__(self, idle: npt.NDArray[np.float32], placement: Placement) -> None:
+        self._idle = idle
+        self._members: dict[int, int] = {}
         self._active: float | None = None
+        self._chance = np.zeros(idle.shape[1:], np.float32)  # exp is five times as fast as in float64
+        self.place(placement)
 
-    def add(self, request: int, kind: int) -> None:  # noqa: ARG002
-        self._sum += self._idle[kind]
-        self._size += 1
+    def add(self, request: int, kind: int) -> None:
+        self._sum += self._idle_of(kind)
+        self._members[request] = kind
         self._active = None
 
-    def remove(self, request: int, kind: int) -> None:  # noqa: ARG002
-        self._size -= 1
+    def remove(self, request: int, kind: int) -> None:
+        del self._members[request]
         self._active = None
-        if self._size:
-            self._sum -= self._idle[kind]
+        if self._members:
+            self._sum -= self._idle_of(kind)
         else:
             self._sum[:] = 0  # so that rounding never adds up
 
@@ -106,14 +116,30 @@ class ExpectedBatch:
     def advance(self, steps: int) -> None:
         """Nothing changes: the choices of a token do not depend on the tokens before."""
 
+    def place(self, placement: Placement) -> None:
+        self._placement = _placed(placement, *self._idle.shape[1:])
+        self._copied = placement.replicas > 1
+        self._copies = placement.replicas[self._copied].astype(np.float32)
+        self._active = None
+        self._sum: Floats = np.zeros(self._idle.shape[1:])
+        for kind in self._members.values():
+            self._sum += self._idle_of(kind)
+
+    def _idle_of(self, kind: int) -> npt.NDArray[np.float32]:
+        """log(1 - p / R) [L, E]."""
+        idle: npt.NDArray[np.float32] = self._idle[kind]
+        if len(self._copies):
+            idle = idle.copy()
+            idle[self._copied] = np.log1p(np.expm1(idle[self._copied]) / self._copies)
+        return idle
+
     def _count(self) -> float:
         np.copyto(self._chance, self._sum, casting="same_kind")
         idle = np.exp(self._chance, out=self._chance)
         layers, experts = idle.shape
-        if self._ranks == 1:
+        if self._placement.ranks == 1 and not self._placement.replicated:
             return float(experts - idle.sum() / layers)
-        by_rank = idle.reshape(layers, self._ranks, -1).sum(axis=2)
-        return float(experts / self._ranks - by_rank.min(axis=1).mean())
+        return busiest(1 - self._placement.by_rank(idle))
 
 
 class Recorded:
@@ -134,13 +160,8 @@ class Recorded:
     def kinds(self) -> int:
         return len(self.lengths)
 
-    def open(self, ranks: int = 1) -> "RecordedBatch":
-        _check_ranks(self.experts, ranks)
-        if ranks > 1 and self.experts // ranks % 8:
-            raise ConfigError(
-                f"{self.experts} experts in {ranks} ranks: with recorded ids give each 8, 16, ..."
-            )
-        return RecordedBatch(self, ranks)
+    def open(self, placement: Placement | int = 1) -> "RecordedBatch":
+        return RecordedBatch(self, _placed(placement, self.layers, self.experts))
 
     def masks(self, kinds: npt.NDArray[np.intp], positions: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
         """One bit an expert, uint8 [..., L, ceil(E / 8)], of tokens of kinds."""
@@ -149,10 +170,10 @@ class Recorded:
 
 
 class RecordedBatch:
-    """Follows each request through its recorded tokens."""
+    """Follows each request through its recorded tokens. A request's place in the batch is its row."""
 
-    def __init__(self, source: Recorded, ranks: int) -> None:
-        self._source, self._ranks = source, ranks
+    def __init__(self, source: Recorded, placement: Placement) -> None:
+        self._source, self._placement = source, placement
         self._members: dict[int, tuple[int, int]] = {}
         self._step = 0
 
@@ -166,13 +187,32 @@ class RecordedBatch:
         kinds, joined = np.array(list(self._members.values()), np.intp).reshape(-1, 2).T
         coming = np.arange(min(steps, MOST_STEPS))[:, None]
         masks = self._source.masks(kinds[None, :], self._step - joined[None, :] + coming)
-        union = np.bitwise_or.reduce(masks, axis=1)
-        counts = _BITS[union].reshape(*union.shape[:2], self._ranks, -1).sum(axis=3)
-        busiest: Floats = counts.max(axis=2).mean(axis=1)
-        return busiest
+        if self._placement.replicated:
+            counts = self._slots_used(masks).sum(axis=3)
+        elif self._placement.ranks > 1:
+            counts = self._placement.by_rank(self._used(np.bitwise_or.reduce(masks, axis=1))).sum(axis=3)
+        else:
+            counts = _BITS[np.bitwise_or.reduce(masks, axis=1)].sum(axis=2, keepdims=True)
+        most: Floats = counts.max(axis=2).mean(axis=1)
+        return most
 
     def advance(self, steps: int) -> None:
         self._step += steps
+
+    def place(self, placement: Placement) -> None:
+        self._placement = _placed(placement, self._source.layers, self._source.experts)
+
+    def _slots_used(self, masks: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """[steps, batch, L, bytes] -> [steps, L, ranks, n]: each token goes to one replica of an expert."""
+        where = self._placement
+        by_row = [
+            where.by_rank(self._used(masks[:, row])) & where.served(row) for row in range(masks.shape[1])
+        ]
+        used: npt.NDArray[np.bool_] = functools.reduce(np.logical_or, by_row)
+        return used
+
+    def _used(self, masks: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        return np.unpackbits(masks, axis=-1, count=self._source.experts).astype(np.bool_)
 
 
 def _masks(ids: Ids, experts: int) -> npt.NDArray[np.uint8]:
@@ -181,6 +221,19 @@ def _masks(ids: Ids, experts: int) -> npt.NDArray[np.uint8]:
     return np.packbits(used, axis=2)
 
 
-def _check_ranks(experts: int, ranks: int) -> None:
-    if experts % ranks:
-        raise ConfigError(f"{experts} experts cannot be split evenly over {ranks} ranks")
+def _placed(placement: Placement | int, layers: int, experts: int) -> Placement:
+    """The placement, in order over that many ranks where it is a number. ConfigError if it does not fit."""
+    if isinstance(placement, int):
+        return _linear(layers, experts, placement)
+    if placement.shape != (layers, experts):
+        raise ConfigError(
+            f"the placement is for {placement.shape[0]} layers of {placement.shape[1]} experts, "
+            f"the requests use {layers} of {experts}"
+        )
+    return placement
+
+
+@functools.lru_cache(maxsize=8)
+def _linear(layers: int, experts: int, ranks: int) -> Placement:
+    """The same for all workers of a run."""
+    return Placement.linear(layers, experts, ranks)

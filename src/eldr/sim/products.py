@@ -3,6 +3,7 @@
 The product is the very one that the policy would compute, by the same call, so no decision changes.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,13 +39,18 @@ class RememberedProducts:
 
     def __init__(self, pool: WorkerPool, centroids: Matrix | None) -> None:
         """Row i goes to the i-th worker; workers beyond the rows have none."""
+        self._pool = pool
         self._centroids: Centroids | None = None
         if centroids is not None:
             rows = min(len(centroids), len(pool))
-            pool.set_centroids(centroids[:rows], [worker.id for worker in pool.workers[:rows]])
-            matrix = pool.view().centroids
-            assert matrix is not None
-            self._centroids = matrix.view(Centroids)
+            self.give(centroids[:rows], [worker.id for worker in pool.workers[:rows]])
+
+    def give(self, centroids: Matrix, worker_ids: Sequence[str]) -> None:
+        """Row i goes to the i-th of these workers; the others have none from now on."""
+        self._pool.set_centroids(centroids, worker_ids)
+        matrix = self._pool.view().centroids
+        assert matrix is not None
+        self._centroids = matrix.view(Centroids)
 
     def attach(self, view: PoolView) -> PoolView:
         return view if self._centroids is None else replace(view, centroids=self._centroids)

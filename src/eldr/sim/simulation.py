@@ -8,10 +8,11 @@ import numpy as np
 from eldr.errors import ConfigError
 from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
-from eldr.sim.cluster import Cluster, ClusterSpec
+from eldr.sim.cluster import Cluster
 from eldr.sim.cost import StepCost
 from eldr.sim.records import SimResult
 from eldr.sim.requests import Requests
+from eldr.sim.spec import ClusterSpec
 from eldr.types import Matrix
 
 
