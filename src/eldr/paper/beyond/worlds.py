@@ -43,7 +43,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """One draw. served: P kinds of requests, with signatures; rates: float32 [P, L, E], their decode choices.
+    """One draw. served: P kinds of requests, with signatures; rates: float32 [P, L, E], their decode choices;
+    prefill: uint32 [P, L, E], the expert counts of their prompts.
 
     weights: float64 [P], how often each is asked for. median_tokens: float64 [P], of the outputs; sigma: of
     their logarithm, 0 where the recorded lengths are taken. calibration_*: of the C requests that the profile
@@ -51,6 +52,7 @@ class World:
     """
 
     served: Kinds
+    prefill: Array
     rates: Array
     weights: Array
     prompt_tokens: Array
@@ -91,6 +93,7 @@ def world_of(source: str, workers: int, seed: int, kept: str) -> World:
     labels = traces.label[rest]
     return World(
         served=Kinds(labels, Rates(rates[rest]), transform.transform_many(traces.prefill[rest])),
+        prefill=traces.prefill[rest],
         rates=rates[rest],
         weights=_weights(source, labels),
         prompt_tokens=traces.prompt_tokens[rest].astype(np.int64),

@@ -1,0 +1,88 @@
+"""A window's requests once more, in the simulator, under any policy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.adapt.choice import Choice
+from eldr.adapt.span import Span
+from eldr.adapt.window import Window
+from eldr.signature.transform import SignatureTransform
+from eldr.sim import ClusterSpec, Kinds, Rates, Requests, StepCost, simulate
+from eldr.types import Matrix
+
+MOST_BLOCKS, LEAST_BLOCKS = 20, 4
+"""Blocks of time that differences are compared over; each lasts at least a turn of the batches."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """What is replayed: all requests of a window, of which those in the middle count.
+
+    counted: int64 [M], rows of `requests` that are compared: decided a turn after the workers are filled, so
+    that the batches are the policy's own, and early enough that few of those beside them are missing.
+    block: int64 [M], which block of time each was decided in; blocks: how many there are.
+    centroids: of the workers that have one, which come first; the others follow.
+    """
+
+    requests: Requests
+    counted: npt.NDArray[np.int64]
+    block: npt.NDArray[np.int64]
+    blocks: int
+    centroids: Matrix
+    workers: int
+
+    @classmethod
+    def of(
+        cls,
+        window: Window,
+        rates: npt.NDArray[np.float32],
+        span: Span,
+        transform: SignatureTransform,
+        centroids: Matrix,
+        has_centroid: npt.NDArray[np.bool_],
+    ) -> "Traffic":
+        """Requests come when they were decided and are as long as they were.
+
+        Those without counts have no signature; their rates are the mean. Those whose worker has left come
+        like all others.
+        """
+        start_s, blocks = span.start_s + span.turn_s, blocks_of(span)
+        place = (window.decided_s - start_s) / (span.end_s - start_s) * blocks
+        known = np.isfinite(window.tpot_s)
+        counted = np.flatnonzero((place >= 0) & (place < blocks) & known)
+        return cls(
+            requests=_requests(window, rates, transform.transform_many(window.counts)),
+            counted=counted,
+            block=place[counted].astype(np.int64),
+            blocks=blocks,
+            centroids=centroids[has_centroid],
+            workers=len(has_centroid),
+        )
+
+
+def blocks_of(span: Span) -> int:
+    """Into how many blocks a span is cut; below LEAST_BLOCKS it is too short to compare policies."""
+    return min(MOST_BLOCKS, int(span.turns - 1))
+
+
+def replay(traffic: Traffic, cost: StepCost, choice: Choice, seed: int) -> npt.NDArray[np.float64]:
+    """TPOT in seconds [M] of the requests that count."""
+    spec = ClusterSpec(prefill=0, decode=traffic.workers)
+    result = simulate(traffic.requests, spec, choice.create(seed), traffic.centroids, cost)
+    tpot_s: npt.NDArray[np.float64] = result.records.tpot_s[traffic.counted]
+    return tpot_s
+
+
+def _requests(window: Window, rates: npt.NDArray[np.float32], signatures: Matrix) -> Requests:
+    number = len(window)
+    return Requests(
+        arrival_s=window.decided_s - window.decided_s[0],
+        prompt_tokens=window.prompt_tokens,
+        output_tokens=window.output_tokens,
+        kind=np.arange(number),
+        prefix=np.full(number, -1),
+        prefix_tokens=np.zeros(number, np.int64),
+        kinds=Kinds(np.full(number, ""), Rates(rates), signatures),
+    )

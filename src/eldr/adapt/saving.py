@@ -1,0 +1,53 @@
+"""What JSQ would have given on the same traffic."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.adapt.blocks import Floats, mean_change
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """`eldr_estimated_tpot_saving_ratio` and what it stands on.
+
+    ratio: 1 - mean TPOT of the current policy / mean TPOT of JSQ, both replayed; low, high: its 95 % interval
+    over blocks of time. It holds the noise of the traffic, not the errors of the model of it.
+    mean_error, p99_error: by what share the replayed TPOT of the current policy is above the one that was
+    really observed, of the same requests; None where none of them ran under it.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    mean_error: float | None
+    p99_error: float | None
+
+    def __str__(self) -> str:
+        agrees = "" if self.mean_error is None else f"; replayed TPOT is {100 * self.mean_error:+.1f} % off"
+        return (
+            f"saves {100 * self.ratio:.1f} % of jsq's TPOT ({100 * self.low:.1f} to {100 * self.high:.1f})"
+            f"{agrees}"
+        )
+
+
+def saving(
+    current: Floats,
+    jsq: Floats,
+    observed: Floats,
+    block: npt.NDArray[np.int64],
+    under_current: npt.NDArray[np.bool_],
+) -> Saving:
+    """All [M], of the same requests in the same order. under_current: those decided by the current policy."""
+    change = mean_change(current, jsq, block, LEVEL)
+    errors: list[float | None] = [None, None]
+    if under_current.any():
+        mine, real = current[under_current], observed[under_current]
+        errors = [
+            float(mine.mean() / real.mean()) - 1,
+            float(np.percentile(mine, 99) / np.percentile(real, 99)) - 1,
+        ]
+    return Saving(-change.ratio, -change.high, -change.low, *errors)

@@ -1,0 +1,111 @@
+"""Which policy the replays speak for, and when that is enough to change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from eldr.adapt.blocks import Change, Floats, mean_change, tail_change
+from eldr.adapt.choice import JSQ, Choice
+
+LEVEL, TAIL_LEVEL = 0.99, 0.90
+"""Of the intervals of means and of 99th percentiles."""
+
+LEAST_GAIN = 0.01
+"""A change that gains less is not made, however certain the gain is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a replay of a choice gave.
+
+    mean_s, p99_s: of TPOT. mean: against the current choice. tail: of the 99th percentile, against JSQ's.
+    wins: whether it speaks for a change to this choice, and `why` or why not.
+    """
+
+    choice: Choice
+    mean_s: float
+    p99_s: float
+    mean: Change
+    tail: Change
+    wins: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.choice} mean {self.mean}, p99 against jsq {self.tail}: {self.why}"
+
+
+def compare(
+    replays: Mapping[Choice, Floats], block: npt.NDArray[np.int64], current: Choice, seed: int
+) -> tuple[Tried, ...]:
+    """Judge all choices, best mean first. replays: TPOT [M] of each, with those of `current` and JSQ.
+
+    A choice wins if its mean is lower than the current one's, by LEAST_GAIN and for certain at LEVEL, and its
+    tail is not longer than JSQ's for certain at TAIL_LEVEL. Where the current one's tail is longer than
+    JSQ's, a choice also wins with a tail that is shorter than the current one's, by as much and for certain,
+    if its mean is not higher by LEAST_GAIN.
+    """
+    judge = _Judge(replays, block, current, np.random.default_rng(seed))
+    return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
+
+
+class _Judge:
+    def __init__(
+        self,
+        replays: Mapping[Choice, Floats],
+        block: npt.NDArray[np.int64],
+        current: Choice,
+        rng: np.random.Generator,
+    ) -> None:
+        self._replays, self._block, self._current, self._rng = replays, block, current, rng
+        self._long_tail = self._tail(current, JSQ).above
+
+    def tried(self, choice: Choice) -> Tried:
+        tpot_s = self._replays[choice]
+        mean = mean_change(tpot_s, self._replays[self._current], self._block, LEVEL)
+        tail = self._tail(choice, JSQ)
+        wins, why = self._verdict(choice, mean, tail)
+        p99_s = float(np.percentile(tpot_s, 99))
+        return Tried(choice, float(tpot_s.mean()), p99_s, mean, tail, wins, why)
+
+    def _verdict(self, choice: Choice, mean: Change, tail: Change) -> tuple[bool, str]:
+        if choice == self._current:
+            return False, "current"
+        if tail.above:
+            return False, "its tail is longer than jsq's"
+        if mean.ratio <= -LEAST_GAIN and mean.below:
+            return True, "faster"
+        if self._long_tail and mean.ratio < LEAST_GAIN:
+            shorter = self._tail(choice, self._current)
+            if shorter.ratio <= -LEAST_GAIN and shorter.below:
+                return True, "as fast, with a shorter tail"
+        return False, "not faster" if mean.ratio > -LEAST_GAIN else "not faster for certain"
+
+    def _tail(self, choice: Choice, other: Choice) -> Change:
+        return tail_change(self._replays[choice], self._replays[other], self._block, TAIL_LEVEL, self._rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """The current choice, and those that won against it in the last round: a change needs two in a row."""
+
+    current: Choice
+    winners: frozenset[Choice] = frozenset()
+
+    def after(self, tried: tuple[Tried, ...]) -> tuple["Tuner", str]:
+        """The tuner after a round, and the round in words. tried: best mean first; empty for no result."""
+        winners = [one for one in tried if one.wins]
+        again = [one for one in winners if one.choice in self.winners]
+        if again:
+            new = again[0]
+            return Tuner(new.choice), f"changed from {self.current} to {new}, two rounds in a row"
+        if winners:
+            first = f"kept {self.current}: {winners[0]}, for the first time; once more is needed"
+            return replace(self, winners=frozenset(one.choice for one in winners)), first
+        best = f"; the best other: {_other(tried, self.current)}" if len(tried) > 1 else ""
+        return replace(self, winners=frozenset()), f"kept {self.current}{best}"
+
+
+def _other(tried: tuple[Tried, ...], current: Choice) -> Tried:
+    return next(one for one in tried if one.choice != current)
