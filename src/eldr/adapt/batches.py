@@ -85,7 +85,8 @@ class _Line:
         """Mean active experts and batch from each start to each end; NaN where nothing is between them."""
         weight = np.diff(self.times_s)
         if cost is not None:
-            weight = weight / (cost.fixed_s + cost.active_s * self.active + cost.sequence_s * self.batch)
+            step_s = cost.fixed_s + cost.active_s * self.active + cost.sequence_s * self.batch
+            np.divide(weight, step_s, out=weight, where=self.batch > 0)
         sums = [self._between(start_s, end_s, weight * x) for x in (1.0, self.active, self.batch)]
         whole = np.where(sums[0] > 0, sums[0], np.nan)
         return sums[1] / whole, sums[2] / whole

@@ -2,8 +2,10 @@
 
     TPOT of a request = t0 + a x active experts + b x batch        (means over the steps that it took part in)
 
-Active experts are those that the *prompts* of a batch foretell. So `a` holds also how far prompts foretell
-decode, which is what a replay of prompts needs.
+Active experts are those that the *prompts* of a batch foretell; what decode uses is not known. So a free fit
+shares out wrongly: what the foretold number does not explain, the batch does, which goes with the true one,
+and `a` comes out at as little as half. The ratio of b to a is therefore taken from a known cost, where it is
+small, and t0 and a are learned. How well that holds: docs/tuning.md.
 """
 
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from eldr.sim.costs import named_cost
 Floats = npt.NDArray[np.float64]
 
 PRIOR = "h200-qwen3-30b-a3b"
-"""The cost whose ratio of terms is taken where the window does not tell."""
+"""The cost whose b / a is taken, and all of whose ratios where the window does not tell them."""
 
 PRIOR_SPREAD = 1.0
 """A term of the prior may be wrong by about this share of itself."""
@@ -31,6 +33,9 @@ LEAST_REQUESTS = 100
 
 MOST_ERROR = 0.35
 """Where the standard error of `a` is above this share of it, the window alone does not tell it."""
+
+LEAST_SHARE = 0.25
+"""Where a free fit gives less than this share of `a`, and for certain, b / a is not the prior's: free it."""
 
 HUBER = 1.345
 """Residuals above so many standard deviations count less: stalls, preempted requests."""
@@ -71,8 +76,7 @@ def learn(window: Window, rates: npt.NDArray[np.float32], span: Span) -> Learned
     """Learn from requests that decoded within the span in which the window knows everybody.
 
     rates: of the prompts, see `prompt_rates`. Residuals are weighted as Huber does; those who decode together
-    see the same steps, so that a batch counts as one. A prior, wide as PRIOR_SPREAD says, settles what the
-    window leaves open, such as how to share out a cost between batch and active experts that go together.
+    see the same steps, so that a batch counts as one.
     """
     seen = batches(window, rates)
     used = _used(window, seen, span)
@@ -80,11 +84,10 @@ def learn(window: Window, rates: npt.NDArray[np.float32], span: Span) -> Learned
     if used.sum() < LEAST_REQUESTS:
         why = f"{int(used.sum())} requests can be learned from, {LEAST_REQUESTS} are needed"
         return Learned(_cost(window, prior, PRIOR), PRIOR, int(used.sum()), reason=why)
-    theta, error = prior, np.inf
-    for _ in range(2):
-        theta, error = _fit(seen, window.tpot_s, used, prior)
-        seen = batches(window, rates, _cost(window, theta, "window"))
-    return _learned(window, seen, used, theta, error)
+    terms, error, _ = _fit(seen, window.tpot_s, used, prior)
+    seen = batches(window, rates, _cost(window, terms, "window"))  # over steps, now that their time is known
+    terms, error, reason = _fit(seen, window.tpot_s, used, prior)
+    return _learned(window, seen, used, terms, error, reason)
 
 
 def _used(window: Window, seen: Batches, span: Span) -> npt.NDArray[np.bool_]:
@@ -105,32 +108,48 @@ def _prior(window: Window, seen: Batches) -> Floats:
     return scaled
 
 
-def _fit(seen: Batches, tpot_s: Floats, used: npt.NDArray[np.bool_], prior: Floats) -> tuple[Floats, float]:
-    """The three terms, none negative, and the standard error of `a` as a share of it."""
+def _fit(
+    seen: Batches, tpot_s: Floats, used: npt.NDArray[np.bool_], prior: Floats
+) -> tuple[Floats, float, str | None]:
+    """The three terms, the standard error of `a` as a share of it, and why the window falls short."""
     y, batch = tpot_s[used], seen.batch[used]
     x = np.stack([np.ones_like(y), seen.active[used], batch], axis=1) * prior  # terms as shares of the prior
-    alike, theta = 1 / np.maximum(batch, 1), np.ones(3)
+    alike = 1 / np.maximum(batch, 1)
+    free, free_error = _robust(x, y, alike)
+    tied, error = _robust(np.stack([x[:, 0], x[:, 1] + x[:, 2]], axis=1), y, alike)
+    if free[1] + 2 * free_error < LEAST_SHARE * tied[1]:
+        return free * prior, free_error / max(free[1], 1e-9), "TPOT follows the batch, not its active experts"
+    share = error / tied[1] if tied[1] > 0 else np.inf
+    reason = f"active experts vary too little ({100 * share:.0f} % error)" if share > MOST_ERROR else None
+    return tied[[0, 1, 1]] * prior, share, reason
+
+
+def _robust(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, float]:
+    """Least squares of y [n] on x [n, d], none negative, pulled to ones; the second term's standard error."""
+    count = x.shape[1]
+    terms = np.ones(count)
     for _ in range(ROUNDS):
-        residual = y - x @ theta
-        scale = max(1.4826 * float(np.median(np.abs(residual))), 1e-6 * float(np.median(y)))
-        weight = alike * np.minimum(1, HUBER * scale / np.maximum(np.abs(residual), 1e-300))
-        rows = np.concatenate([np.sqrt(weight)[:, None] * x / scale, np.eye(3) / PRIOR_SPREAD])
-        theta = nnls(rows, np.concatenate([np.sqrt(weight) * y / scale, np.ones(3) / PRIOR_SPREAD]))[0]
-    deviation = float(np.sqrt(np.linalg.inv(rows.T @ rows)[1, 1]))
-    return theta * prior, deviation / theta[1] if theta[1] > 0 else np.inf
+        residual = np.abs(y - x @ terms)
+        scale = max(1.4826 * float(np.median(residual)), 1e-6 * float(np.median(y)))
+        root = np.sqrt(weight * np.minimum(1, HUBER * scale / np.maximum(residual, 1e-300))) / scale
+        rows = np.concatenate([root[:, None] * x, np.eye(count) / PRIOR_SPREAD])
+        terms = nnls(rows, np.concatenate([root * y, np.ones(count) / PRIOR_SPREAD]))[0]
+    return terms, float(np.sqrt(np.linalg.inv(rows.T @ rows)[1, 1]))
 
 
 def _learned(
-    window: Window, seen: Batches, used: npt.NDArray[np.bool_], theta: Floats, error: float
+    window: Window,
+    seen: Batches,
+    used: npt.NDArray[np.bool_],
+    terms: Floats,
+    error: float,
+    reason: str | None,
 ) -> Learned:
     y = window.tpot_s[used]
-    predicted = theta @ np.stack([np.ones_like(y), seen.active[used], seen.batch[used]])
-    reason = None
-    if error > MOST_ERROR:
-        reason = f"active experts vary too little apart from the batch ({100 * error:.0f} % error of a)"
+    predicted = terms @ np.stack([np.ones_like(y), seen.active[used], seen.batch[used]])
     source = "window" if reason is None else f"window and {PRIOR}"
     return Learned(
-        _cost(window, theta, source),
+        _cost(window, terms, source),
         source,
         len(y),
         r2=float(1 - ((y - predicted) ** 2).sum() / max(((y - y.mean()) ** 2).sum(), 1e-300)),
@@ -140,9 +159,9 @@ def _learned(
     )
 
 
-def _cost(window: Window, theta: Floats, source: str) -> StepCost:
+def _cost(window: Window, terms: Floats, source: str) -> StepCost:
     layers, experts = window.counts.shape[1:]
-    fixed_us, active_us, token_us = (float(value) / US for value in theta)
+    fixed_us, active_us, token_us = (float(value) / US for value in terms)
     return StepCost(
         name="learned",
         gpu="as observed",

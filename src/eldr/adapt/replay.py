@@ -22,14 +22,14 @@ class Traffic:
 
     counted: int64 [M], rows of `requests` that are compared: decided a turn after the workers are filled, so
     that the batches are the policy's own, and early enough that few of those beside them are missing.
-    block: int64 [M], which block of time each was decided in; blocks: how many there are.
+    counted_s: from when to when those were decided. block: int64 [M], which block of that time each was in.
     centroids: of the workers that have one, which come first; the others follow.
     """
 
     requests: Requests
     counted: npt.NDArray[np.int64]
+    counted_s: tuple[float, float]
     block: npt.NDArray[np.int64]
-    blocks: int
     centroids: Matrix
     workers: int
 
@@ -55,8 +55,8 @@ class Traffic:
         return cls(
             requests=_requests(window, rates, transform.transform_many(window.counts)),
             counted=counted,
+            counted_s=(start_s, span.end_s),
             block=place[counted].astype(np.int64),
-            blocks=blocks,
             centroids=centroids[has_centroid],
             workers=len(has_centroid),
         )

@@ -22,7 +22,8 @@ from eldr.types import Matrix
 class Study:
     """What a window says. Can be pickled.
 
-    tried: best mean first, for Tuner.after; empty, and `saving` None, where `reason` says why.
+    tried: best mean first, for Tuner.after; empty, and `saving` None, where `reason` says why. compared_s: those
+    that were compared were decided from the first to the second moment of the window's clock.
     """
 
     requests: int
@@ -30,6 +31,7 @@ class Study:
     tried: tuple[Tried, ...]
     saving: Saving | None
     reason: str | None
+    compared_s: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -66,7 +68,8 @@ def study(
     replays = {choice: replay(traffic, learned.cost, choice, seed) for choice in choices}
     observed, decided_s = (column[traffic.counted] for column in (window.tpot_s, window.decided_s))
     saved = saving(replays[current], replays[JSQ], observed, traffic.block, decided_s >= since_s)
-    return Study(len(window), learned, compare(replays, traffic.block, current, seed), saved, None)
+    tried = compare(replays, traffic.block, current, seed)
+    return Study(len(window), learned, tried, saved, None, traffic.counted_s)
 
 
 def _too_little(window: Window, has_centroid: npt.NDArray[np.bool_]) -> str | None:

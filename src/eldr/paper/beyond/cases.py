@@ -102,13 +102,16 @@ def measured(*, source: str, workers: int, batch: int, rule: str, seed: int, kep
     return _numbers(cluster.run(None, lambda: None)) | {"evidence": world.evidence}
 
 
-def requests_of(world: World, workers: int, batch: int, seed: int) -> Requests:
-    """Poisson arrivals at the rate that keeps mixed batches of about `batch` requests on all workers."""
+def requests_of(world: World, workers: int, batch: int, seed: int, number: int | None = None) -> Requests:
+    """Poisson arrivals at the rate that keeps mixed batches of about `batch` requests on all workers.
+
+    number: of requests; None for as many as a run of the suite has.
+    """
     rng = np.random.default_rng([seed, 2])
     output = float((world.weights * world.median_tokens).sum() * np.exp(world.sigma**2 / 2))
     context = batch * (float(world.prompt_tokens @ world.weights) + output / 2)
     step_s = world.cost.step_s(world.active_experts(batch, rng) / world.cost.ranks, batch, context)
-    number = max(LEAST_REQUESTS, TURNS * workers * batch)
+    number = number or max(LEAST_REQUESTS, TURNS * workers * batch)
     kind = rng.choice(len(world.weights), number, p=world.weights)
     return Requests(
         arrival_s=rng.exponential(output * step_s / (workers * batch), number).cumsum(),

@@ -33,7 +33,7 @@ class Switchable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A running cluster. every_s: how often `look` is called, with the time and this."""
+    """A running cluster."""
 
     world: World
     workers: int
@@ -52,9 +52,7 @@ class Live:
         return window_of(records, ended, self.world, self.workers)
 
 
-def window_of(
-    records: Records, rows: npt.NDArray[np.intp], world: World, workers: int, timed: bool = True
-) -> Window:
+def window_of(records: Records, rows: npt.NDArray[np.intp], world: World, workers: int) -> Window:
     """A window of some requests of a simulation, with the counts of their prompts."""
     rows = rows[np.argsort(records.decided_s[rows], kind="stable")]
     requests = records.requests
@@ -77,10 +75,10 @@ def run(
     requests: Requests,
     workers: int,
     choice: Choice,
-    look: Callable[[Live, float], None] = lambda live, now_s: None,
+    look: Callable[["Live", float], None] | None = None,
     every_s: float = np.inf,
 ) -> Live:
-    """Serve the requests; every so often `look` may read the window and change the policy."""
+    """Serve the requests. look: called every_s with the time; may read the window and change the policy."""
     policy = Switchable(choice, seed=0)
     spec = ClusterSpec(prefill=max(2, workers // 2), decode=workers)
     live = Live(world, workers, Cluster(requests, spec, policy, world.profile.centroids, world.cost), policy)
@@ -88,7 +86,7 @@ def run(
 
     def ended() -> None:
         nonlocal due_s
-        if (now_s := live.cluster.loop.now_s) >= due_s:
+        if look is not None and (now_s := live.cluster.loop.now_s) >= due_s:
             due_s = now_s + every_s
             look(live, now_s)
 
