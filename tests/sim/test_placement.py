@@ -74,7 +74,7 @@ def test_expected_maximum_of_many_experts_against_draws() -> None:
     rng = np.random.default_rng(0)
     chance = np.tile(rng.uniform(0.05, 0.95, 16), (1, 8, 1))
     drawn = (rng.random((20_000, 8, 16)) < chance).sum(axis=2).max(axis=1).mean()
-    assert busiest(chance) == pytest.approx(drawn, rel=5e-3)
+    assert busiest(chance)[0] == pytest.approx(drawn, rel=5e-3)
     assert drawn > 1.2 * chance[0, 0].sum()
 
 

@@ -139,7 +139,7 @@ class ExpectedBatch:
         layers, experts = idle.shape
         if self._placement.ranks == 1 and not self._placement.replicated:
             return float(experts - idle.sum() / layers)
-        return busiest(1 - self._placement.by_rank(idle))
+        return float(busiest(1 - self._placement.by_rank(idle)).mean())
 
 
 class Recorded:

@@ -95,25 +95,25 @@ def replica_of(row: int, replicas: Index) -> Index:
     return turn
 
 
-def busiest(chance: npt.NDArray[np.floating[Any]]) -> float:
-    """Expected active experts of the busiest rank, mean over layers. chance: [L, ranks, n], to be active.
+def busiest(chance: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+    """Expected active experts of the busiest rank. chance: [..., ranks, n], to be active; returns [...].
 
     E[max N] = n - sum over x < n of prod over ranks of P(N <= x): N is the number that are active of a rank's
     n, each for itself, so its distribution is built up expert by expert. Two replicas of one expert are taken
     for independent, too.
     """
-    layers, ranks, slots = chance.shape
+    *outer, ranks, slots = chance.shape
     if ranks == 1:
-        return float(chance.sum() / layers)
-    used = np.moveaxis(chance, 2, 0).reshape(slots, -1)
-    of_number = np.zeros((slots + 1, layers * ranks))
+        return np.asarray(chance.sum(axis=(-1, -2)), np.float64)
+    used = np.moveaxis(chance, -1, 0).reshape(slots, -1)
+    of_number = np.zeros((slots + 1, used.shape[1]))
     of_number[0] = 1
     for slot in range(slots):
         one_more = of_number[: slot + 1] * used[slot]
         of_number[: slot + 1] -= one_more
         of_number[1 : slot + 2] += one_more
-    at_most = of_number[:-1].cumsum(axis=0).reshape(slots, layers, ranks)
-    return float(slots - at_most.prod(axis=2).sum() / layers)
+    at_most = of_number[:-1].cumsum(axis=0).reshape(slots, *outer, ranks)
+    return np.asarray(slots - at_most.prod(axis=-1).sum(axis=0), np.float64)
 
 
 def balanced(load: npt.NDArray[np.floating[Any]], ranks: int, redundant: int = 0) -> Placement:
