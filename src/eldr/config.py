@@ -13,6 +13,7 @@ import yaml
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
+from eldr.settings_adapt import AdaptConfig
 from eldr.settings_errors import explain
 from eldr.settings_fleet import AdminConfig, BreakerConfig, DnsConfig, KubernetesConfig, RetryConfig
 from eldr.settings_front import LimitConfig, SecurityConfig
@@ -41,7 +42,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that `eldr serve` can be told. Times in seconds.
 
     prefill, decode: the workers, in the order in which policies and profiles count them.
-    profile: file made by `eldr fit`; None routes by load alone.
+    profile: file made by `eldr fit`; None routes by load until one was learned (eldr.adapt).
     label_header: request header whose value is the request's label, for routing by static labels.
     wait_s: how long to wait at start for a worker of each role.
     drain_notice_s: how long after SIGTERM requests are still taken, while /ready already says 503.
@@ -81,6 +82,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     observe: ObserveConfig = ObserveConfig()
     limits: LimitConfig = LimitConfig()
     security: SecurityConfig = SecurityConfig()
+    adapt: AdaptConfig = AdaptConfig()
 
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
@@ -115,7 +117,7 @@ def parse_option(text: str) -> tuple[str, Any]:
 def _merged(file: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags over the file; options given without a policy's name are for the file's policy."""
     merged = {**file, **flags}
-    for group in ("observe", "admin"):
+    for group in ("observe", "admin", "adapt"):
         if isinstance(file.get(group), dict) and group in flags:
             merged[group] = {**file[group], **flags[group]}
     policies = file.get("policy"), flags.get("policy")

@@ -17,6 +17,7 @@ from eldr.config import Config, load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.front import FrontRunner
+from eldr.proxy.learner import Learner
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
@@ -101,6 +102,7 @@ async def stack(
     options: dict[str, Any] | None = None,
     profile: Profile | None = None,
     engine_tls: dict[str, str] | None = None,
+    learner: Learner | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stack]:
     """A running stack; health checks are off (an hour apart) unless `health_interval_s` is given.
@@ -114,7 +116,7 @@ async def stack(
         config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
-        async with running_app(config, profile, policies) as app, served(app, config) as url:
+        async with running_app(config, profile, policies, learner=learner) as app, served(app, config) as url:
             timeout = aiohttp.ClientTimeout(total=15)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):

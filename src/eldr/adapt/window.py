@@ -98,26 +98,27 @@ class Recorder:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def add(self, record: RequestRecord, counts: SmallCounts | None) -> None:
+    def add(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
         """Keep a request, unless it is of no use or too soon after the last."""
         if record.outcome != "ok" or record.decided_s is None:
             return
         if self._spacing_s and (counts is None or record.finish_s - self._last_s < self._spacing_s):
             return
         self._last_s = record.finish_s
-        self._seen.append(Seen(record, counts))
+        self._seen.append(Seen(record, None if counts is None else _small(counts)))
 
     def seen(self) -> list[Seen]:
         """What is kept, oldest first."""
         return list(self._seen)
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._seen.clear()
+    def forget(self, before_s: float = np.inf) -> None:
+        """Forget what was decided before a time, or all."""
+        while self._seen and (self._seen[0].record.decided_s or 0.0) < before_s:
+            self._seen.popleft()
 
 
-def small(counts: ExpertCounts) -> SmallCounts:
-    """The counts in a quarter of their room or less."""
+def _small(counts: ExpertCounts) -> SmallCounts:
+    """The counts in half of their room."""
     return np.minimum(counts.counts, np.iinfo(np.uint16).max).astype(np.uint16)
 
 

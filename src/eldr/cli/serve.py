@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from eldr.adapt.live import learner_for
 from eldr.config import load_config, parse_option
 from eldr.metrics.logs import configure
 from eldr.policy import POLICIES
@@ -14,6 +15,9 @@ from eldr.proxy.server import serve
 LISTS = ("--prefill", "--decode")
 OBSERVE = ("log_format", "decision_log", "otlp_endpoint")
 """Flags of the group `observe`."""
+ADAPT = ("refit", "tune")
+"""Flags of the group `adapt`."""
+ON_OFF = click.Choice(("on", "off"))
 
 
 class ServeCommand(click.Command):
@@ -48,7 +52,9 @@ def _spread(args: list[str]) -> list[str]:
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the policy, like tau=0.1."
 )
 @click.option(
-    "--profile", metavar="FILE", help="Profile made by `eldr fit`; without one, requests go by load."
+    "--profile",
+    metavar="FILE",
+    help="Profile made by `eldr fit`; without one, requests go by load until one was learned.",
 )
 @click.option("--host", help="Address to listen on. [127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on. [8000]")
@@ -62,6 +68,8 @@ def _spread(args: list[str]) -> list[str]:
 )
 @click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
 @click.option("--processes", type=int, metavar="N", help="Router processes on one port. [1]")
+@click.option("--refit", type=ON_OFF, help="Refit the profile, or make one, by live requests. [on]")
+@click.option("--tune", type=ON_OFF, help="Choose the policy's parameters by live requests. [on]")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
 @click.option("--admin-port", type=int, help="Port of the admin API, on loopback. [none]")
 @click.option(
@@ -72,6 +80,8 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     observe = {key: given.pop(key) for key in OBSERVE if key in given}
     given |= {"observe": observe} if observe else {}
+    adapt = {key: given.pop(key) == "on" for key in ADAPT if key in given}
+    given |= {"adapt": adapt} if adapt else {}
     if policy is not None or options:
         given["policy"] = {"options": dict(parse_option(option) for option in options)}
         given["policy"] |= {"name": policy} if policy else {}
@@ -79,4 +89,5 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
         given["admin"] = {"port": port}
     config = load_config(file, given)
     configure(config.observe.log_format)
-    serve(config, Reload(file, partial(load_config, file, given)) if file else None)
+    reload = Reload(file, partial(load_config, file, given)) if file else None
+    serve(config, reload, learner_for(config))

@@ -1,5 +1,6 @@
 """The router's Prometheus metrics. Names, labels and definitions: docs/metrics.md."""
 
+import math
 import os
 from bisect import bisect_left
 from collections import Counter as Counts
@@ -116,6 +117,26 @@ class RouterMetrics:
         self.discovery_updates = self._counter(
             "eldr_discovery_updates", "Sets of workers of each source, and failures.", "source", "result"
         )
+        self.refits = self._counter("eldr_refits", "New centroids from live requests, by result.", "result")
+        self.drift_alarms = self._counter("eldr_drift_alarms", "Times that what is asked changed.")
+        self.drift_p_value = self._gauge("eldr_drift_p_value", "Chance of such a difference without drift.")
+        self.learned_from = self._gauge("eldr_learned_from_requests", "Live requests kept to learn from.")
+        self.learning_cpu_s = self._counter("eldr_learning_cpu_seconds", "CPU time spent on learning.")
+        self.policy_changes = self._counter(
+            "eldr_policy_changes", "Times that tuning changed the policy, by the new one.", "policy"
+        )
+        self.saving = self._gauge(
+            "eldr_estimated_tpot_saving_ratio", "1 - mean TPOT / that of JSQ on the same requests, estimated."
+        )
+        self.saving_low, self.saving_high = (
+            self._gauge(f"eldr_estimated_tpot_saving_ratio_{end}", f"The {end} end of its 95 % interval.")
+            for end in ("low", "high")
+        )
+        self.saving_error = self._gauge(
+            "eldr_estimated_tpot_error_ratio", "Estimated mean TPOT / the real one - 1, of the same requests."
+        )
+        for estimate in (self.saving, self.saving_low, self.saving_high, self.saving_error):
+            estimate.set(math.nan)  # not known yet
         self._ttft = self._histogram(
             "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS
         )

@@ -16,7 +16,7 @@ from eldr.proxy.dialects import COMPLETIONS, DIALECTS
 from eldr.proxy.fields import Body
 from eldr.proxy.keys import CHECKED
 from eldr.proxy.trace import NO_TRACE
-from eldr.types import Decision, PoolView, RoutingRequest, Vector
+from eldr.types import Decision, ExpertCounts, PoolView, RoutingRequest, Vector
 
 DEFAULT_OUTPUT_TOKENS = 256
 """Expected output of a request that sets no limit, for the load in tokens."""
@@ -45,6 +45,7 @@ class Call:
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.prefill_worker: str | None = None
+        self.counts: ExpertCounts | None = None
         self.decision: Decision | None = None
         self.decisions: list[Decided] = []
         self.trace = NO_TRACE

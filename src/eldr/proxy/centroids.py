@@ -1,5 +1,7 @@
 """Which decode worker serves which centroid of the profile, as workers come and go."""
 
+from collections.abc import Sequence
+
 from eldr.pool import WorkerPool
 from eldr.types import Matrix
 
@@ -11,13 +13,19 @@ class CentroidSeats:
     else the first free one, so that each cluster of requests keeps a worker; with none free it has none.
     """
 
-    def __init__(self, pool: WorkerPool, centroids: Matrix) -> None:
+    def __init__(self, pool: WorkerPool, centroids: Matrix, owners: Sequence[str] | None = None) -> None:
+        """owners: of each row, whether they are in the pool or not; None for the pool's order."""
         self._pool, self._centroids = pool, centroids
         self._rows: dict[str, int] = {}
-        self._earlier: dict[str, int] = {}
-        for worker in pool.workers:
+        self._earlier = {} if owners is None else {name: row for row, name in enumerate(owners)}
+        for worker in sorted(pool.workers, key=lambda worker: worker.id not in self._earlier):
             self._seat(worker.id)
         self._publish()
+
+    def free(self) -> Matrix:
+        """The centroids [n, D] that no worker of the pool has."""
+        taken = set(self._rows.values())
+        return self._centroids[[row for row in range(len(self._centroids)) if row not in taken]]
 
     def joined(self, worker_id: str) -> None:
         """Give a worker that has been added to the pool its row."""

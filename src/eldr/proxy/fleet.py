@@ -72,6 +72,17 @@ class Fleet:
             self.pool.set_centroids(centroids)
         self._seats = CentroidSeats(self.pool, centroids)
 
+    def reseat(self, centroids: Matrix, owners: Sequence[str]) -> None:
+        """Give the workers named `owners` the rows of other centroids [n, D], all at once.
+
+        Rows of workers that have left meanwhile go to those that joined.
+        """
+        self._seats = CentroidSeats(self.pool, centroids, owners)
+
+    def free_centroids(self) -> Matrix | None:
+        """The centroids [n, D] that no worker has, since theirs left; None without a profile."""
+        return None if self._seats is None else self._seats.free()
+
     def add(self, worker: Worker) -> None:
         """Add a worker, out until its first check. Raises ConfigError when its name or URL is there."""
         self.pool.add(worker)

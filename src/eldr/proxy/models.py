@@ -59,6 +59,11 @@ class ModelGuard:
         self._ids: set[str] | None = None
         self._first = ""
 
+    @property
+    def model(self) -> str:
+        """The profile's model, or the one that the first worker serves; "" before there is one."""
+        return self._profile_model or min(self._ids or {""})
+
     def check(self, worker: Worker, cards: list[dict[str, Any]]) -> None:
         """Raise ConfigError or ProfileError, naming both models, for a worker that does not belong here.
 

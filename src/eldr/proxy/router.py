@@ -27,8 +27,9 @@ from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.gate import Gate, TurnedAwayError
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
+from eldr.proxy.learner import Learner
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
-from eldr.proxy.signer import Signer
+from eldr.proxy.signer import Signed, Signer
 from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream
 from eldr.proxy.worker_answer import Answer
@@ -59,12 +60,14 @@ class Router:
         records: RecordWriter | None = None,
         decisions: DecisionLog | None = None,
         tracing: Tracing | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.prefill, self.decode = prefill, decode
         self.upstream, self.signer, self.metrics, self.clock = upstream, signer, metrics, clock
         self._label_header, self._budget, self._gate = label_header, budget, gate
         self._records, self._decisions = records, decisions
         self._tracing = tracing or Tracing()
+        self._learner = learner
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a completion or chat request, whatever happens on the way."""
@@ -118,9 +121,11 @@ class Router:
         while True:
             self.decode.require_worker()  # before a prefill that nobody could use
             prefilled = PrefillAnswer() if one_worker else await self._prefill(call)
-            signature, reason = (None, one_worker) if one_worker else self.signer.sign(prefilled)
+            signed = Signed(reason=one_worker) if one_worker else self.signer.sign(prefilled)
+            call.counts = signed.counts
+            request = call.routing_request(signed.signature)
             try:
-                return await self._decode(call, prefilled, call.routing_request(signature), reason, broken)
+                return await self._decode(call, prefilled, request, signed.reason, broken)
             except (BrokenOffError, RefusalError) as error:
                 self._check_retry(call, error, prefilled, again=bool(broken))
                 broken.add(call.decode_worker)
@@ -222,6 +227,8 @@ class Router:
         record = call.record()
         self.metrics.finished(record)
         call.trace.end(record)
+        if self._learner is not None:
+            self._learner.saw(record, call.counts)
         try:
             if self._records is not None:
                 self._records.write(record)

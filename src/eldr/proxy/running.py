@@ -31,6 +31,7 @@ from eldr.proxy.discovery.source import Source
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.gate import Gate
 from eldr.proxy.health import HealthChecker
+from eldr.proxy.learner import Learner, Live
 from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.probe import CountsProbe
@@ -53,22 +54,23 @@ async def running_app(
     policies: tuple[Policy, Policy],
     share: Share | None = None,
     reload: Reload | None = None,
+    learner: Learner | None = None,
 ) -> AsyncIterator[web.Application]:
     """The router's application once its workers are there and fit, with health checks running behind it.
 
     policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
-    reload: how to read the workers again, if they come from a file.
+    reload: how to read the workers again, if they come from a file. learner: sees requests, runs beside.
     Raises EldrError, see eldr.proxy.startup.
     """
     check_files(config)
     check_named_workers(policies[1], config)
     clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
     prefill, decode = _fleets(config, profile, policies, metrics, clock, share)
-    signer = Signer(profile, clock)
+    signer = Signer(profile, clock, learns=learner is not None)
     async with AsyncExitStack() as behind:
         upstream = Upstream(config)
         behind.push_async_callback(upstream.close)
-        router = _router(behind, config, (prefill, decode), upstream, signer, metrics, clock, share)
+        router = _router(behind, config, (prefill, decode), upstream, signer, metrics, clock, share, learner)
         guard = ModelGuard(profile.info.model if profile else None)
         probe = None if profile is None else CountsProbe(upstream, signer)
         checker = HealthChecker((prefill, decode), upstream, guard, config, probe)
@@ -83,6 +85,9 @@ async def running_app(
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
+        if learner is not None:
+            live = Live(decode, signer, metrics, clock, profile, lambda: guard.model)
+            await behind.enter_async_context(_background(learner.run(live)))
         await _administered(behind, config, membership, share)
         app = create_app(router, upstream, (prefill, decode), metrics, config)
         app[MEMBERSHIP] = membership
@@ -122,6 +127,7 @@ def _router(
     metrics: RouterMetrics,
     clock: Clock,
     share: Share | None,
+    learner: Learner | None,
 ) -> Router:
     """The router, with the files and traces that it writes; `behind` closes these."""
     tracing = open_tracing(config.observe.otlp_endpoint) if config.observe.otlp_endpoint else Tracing()
@@ -147,6 +153,7 @@ def _router(
         records=records,
         decisions=decisions,
         tracing=tracing,
+        learner=learner,
     )
 
 

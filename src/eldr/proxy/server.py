@@ -21,6 +21,7 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.app import DRAINING
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.front import FrontRunner
+from eldr.proxy.learner import Learner
 from eldr.proxy.membership import MEMBERSHIP
 from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.running import running_app
@@ -35,10 +36,10 @@ PATIENCE_S = 15.0
 """For a process to end after its drain; it may still have spans to send."""
 
 
-def serve(config: Config, reload: Reload | None = None) -> None:
+def serve(config: Config, reload: Reload | None = None, learner: Learner | None = None) -> None:
     """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting.
 
-    reload: how to read the workers again, if they come from a file.
+    reload: how to read the workers again, if they come from a file. learner: sees requests, runs beside.
     """
     profile = Profile.load(Path(config.profile)) if config.profile else None
     if config.processes > 1:
@@ -49,7 +50,7 @@ def serve(config: Config, reload: Reload | None = None) -> None:
         _bound_socket(config.host, config.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(config, profile, policies, listener, reload=reload))
+        runner.run(_serve(config, profile, policies, listener, reload=reload, learner=learner))
 
 
 def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None) -> None:
@@ -85,8 +86,9 @@ async def _serve(
     listener: socket.socket,
     share: Share | None = None,
     reload: Reload | None = None,
+    learner: Learner | None = None,
 ) -> None:
-    async with running_app(config, profile, policies, share, reload) as app:
+    async with running_app(config, profile, policies, share, reload, learner) as app:
         await _listen(app, listener, config, share)
 
 
@@ -153,7 +155,8 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     options = config.policy.options
     name = config.policy.name
     if name in ("locality_band", "soft_locality") and profile is None:
-        log.warning("%s without --profile routes by load alone", name)
+        until = "until it has learned one" if config.adapt.refit else "alone"
+        log.warning("%s without --profile routes by load %s", name, until)
     elif name == "locality_band" and profile is not None:
         options = {"tau": profile.info.tau, **options}
     return create_policy("jsq", rng=rng), create_policy(name, rng=rng, **options)

@@ -5,6 +5,7 @@ counted, and logged once an interval for each reason.
 """
 
 import logging
+from typing import NamedTuple
 
 from eldr.clock import Clock
 from eldr.errors import PayloadError, ProfileError
@@ -20,25 +21,46 @@ LEAST_COVERED = 0.5
 """Share of the prompt's tokens that the counts must cover to stand for all of it."""
 
 
+class Signed(NamedTuple):
+    """What a prefill answer tells of its experts.
+
+    signature: [D], or None. reason: why the request is not handed off or routed as meant, if so.
+    counts: that the signature was made of, or that one could be made of once there is a profile.
+    """
+
+    signature: Vector | None = None
+    reason: str | None = None
+    counts: ExpertCounts | None = None
+
+
 class Signer:
-    """Makes signatures as a profile's were made; without a profile (None) it makes none."""
+    """Makes signatures as a profile's were made; without a profile (None) it makes none.
 
-    def __init__(self, profile: Profile | None, clock: Clock) -> None:
-        self._profile, self._clock = profile, clock
-        self._transform = None if profile is None else profile.signature_transform()
+    learns: counts are read without a profile, too, since somebody wants to make one of them.
+    """
+
+    def __init__(self, profile: Profile | None, clock: Clock, *, learns: bool = False) -> None:
+        self._clock, self._learns = clock, learns
         self._logged_s: dict[str, float] = {}
+        self.use(profile)
 
-    def sign(self, prefilled: PrefillAnswer) -> tuple[Vector | None, str | None]:
-        """The signature [D] of a prefilled request, and why it is not handed off or routed as meant, if so.
+    def use(self, profile: Profile | None) -> None:
+        """Make signatures as another profile's were made, from now on."""
+        self._profile = profile
+        self._transform = None if profile is None else profile.signature_transform()
+
+    def sign(self, prefilled: PrefillAnswer) -> Signed:
+        """The signature of a prefilled request. Reasons:
 
         no_kv_params: the KV cache cannot be handed off, the decode worker prefills again; signature as usual.
         no_counts, bad_payload, other_profile (another shape or top-k), partial_counts (too few of the
         prompt's tokens), empty_signature: no signature. Without a profile the policy gives the reason.
         """
-        signature, reason = self._signature(prefilled.counts)
+        signed = self._signed(prefilled.counts)
         if prefilled.kv_params is None:
             reason = self._noted("no_kv_params", "the prefill worker's answer has no transfer parameters")
-        return signature, reason
+            signed = signed._replace(reason=reason)
+        return signed
 
     def counts(self, payload: object) -> ExpertCounts:
         """The counts of a payload. Raises PayloadError, and ProfileError when the profile does not fit."""
@@ -48,24 +70,30 @@ class Signer:
             self._profile.check_fits(layers, experts, counts.top_k)
         return counts
 
-    def _signature(self, payload: object | None) -> tuple[Vector | None, str | None]:
-        if self._transform is None:
-            return None, None
+    def _signed(self, payload: object | None) -> Signed:
+        if self._transform is None and not self._learns:
+            return Signed()
         if payload is None:
-            return None, self._noted("no_counts", "the prefill worker's answer has no expert counts")
+            return self._unsigned("no_counts", "the prefill worker's answer has no expert counts")
         try:
             counts = self.counts(payload)
         except PayloadError as error:
-            return None, self._noted("bad_payload", str(error))
+            return self._unsigned("bad_payload", str(error))
         except ProfileError as error:
-            return None, self._noted("other_profile", str(error))
+            return self._unsigned("other_profile", str(error))
         if counts.covered < LEAST_COVERED * counts.tokens:
             text = f"counts cover {counts.covered} of {counts.tokens} prompt tokens"
-            return None, self._noted("partial_counts", text)
+            return self._unsigned("partial_counts", text)
+        if self._transform is None:
+            return Signed(counts=counts)
         signature = self._transform.transform(counts.counts)
         if signature is None:
-            return None, self._noted("empty_signature", "the counts are zero once transformed")
-        return signature, None
+            return self._unsigned("empty_signature", "the counts are zero once transformed")
+        return Signed(signature, counts=counts)
+
+    def _unsigned(self, reason: str, text: str) -> Signed:
+        """No signature, and why; without a profile the policy gives the reason."""
+        return Signed() if self._transform is None else Signed(reason=self._noted(reason, text))
 
     def _noted(self, reason: str, text: str) -> str:
         now_s = self._clock.now_s()

@@ -1,0 +1,173 @@
+"""Learning beside a running router: what it saw goes to a child process, what that found is put to use."""
+
+import asyncio
+import logging
+import math
+from itertools import zip_longest
+
+from eldr.adapt.child import ask
+from eldr.adapt.choice import Choice
+from eldr.adapt.round import Answer, Question
+from eldr.adapt.seats import PoolWatch, Seats
+from eldr.adapt.study import Study
+from eldr.adapt.tune import Tuner
+from eldr.adapt.window import Recorder
+from eldr.config import Config
+from eldr.metrics.prometheus import RouterMetrics
+from eldr.metrics.records import RequestRecord
+from eldr.profile.artifact import Profile
+from eldr.proxy.learner import Live
+from eldr.settings_adapt import AdaptConfig
+from eldr.types import ExpertCounts
+
+log = logging.getLogger(__name__)
+
+KEPT = 2048
+"""Requests that stand for the whole window of time."""
+
+LEARNS = ("locality_band", "soft_locality")
+"""Policies that go by signatures."""
+
+DEFAULT_TAU = 0.1
+
+POLL_S = 0.5
+
+SETTLE_S = 5.0
+"""After a change of the pool, for others that come with it."""
+
+LEAST_NEW = 32
+"""Requests since the last look without which there is nothing new to see."""
+
+
+def learner_for(config: Config) -> "Learning | None":
+    """What learns for a router of these settings; nothing where its policy asks for no signatures."""
+    adapt, policy = config.adapt, config.policy
+    if policy.name not in LEARNS or not (adapt.refit or (adapt.tune and config.profile)):
+        return None
+    choice = Choice.of(policy.name, **policy.options)
+    return Learning(adapt, choice, tau=policy.options.get("tau", DEFAULT_TAU), seed=config.seed)
+
+
+class Learning:
+    """A learner (eldr.proxy.learner) that keeps profile and policy up to date, or makes the first profile.
+
+    policy: that the router begins with. tau: band width of a first profile. Whatever goes wrong here is
+    logged and counted, and the router goes on as it was.
+    """
+
+    def __init__(self, config: AdaptConfig, policy: Choice, *, tau: float, seed: int) -> None:
+        self._config, self._tau, self._seed = config, tau, seed
+        self._sample, self._latest = Recorder(KEPT, config.window_s / KEPT), Recorder(KEPT)
+        self._tuner = Tuner(policy)
+        self._shape: tuple[int, ...] = ()
+        self._new = 0
+
+    def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
+        """Keep a request; with counts of another model than those before, begin anew."""
+        if counts is None:
+            self._latest.add(record, None)
+            return
+        shape = (*counts.counts.shape, counts.top_k)
+        if shape != self._shape:
+            if self._shape:
+                log.warning("expert counts are %s now, and were %s: learning begins anew", shape, self._shape)
+            self._shape = shape
+            self._sample.forget()
+            self._latest.forget()
+        self._new += 1
+        self._sample.add(record, counts)
+        self._latest.add(record, counts)
+
+    async def run(self, live: Live) -> None:
+        """Look at what came, at most every interval_s and for no more than a share of one core, for ever."""
+        live.metrics.learned_from.set_function(lambda: float(len(self._sample)))
+        watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
+        self._profile, self._since_s = live.profile, live.clock.now_s()
+        self._policy_since_s = self._since_s
+        if live.profile is not None and self._tuner.current == Choice("locality_band"):
+            self._tuner = Tuner(Choice.of("locality_band", tau=live.profile.info.tau))
+        next_s, looked_for = self._since_s + self._config.interval_s, watch.seats().worker_ids
+        while True:
+            await asyncio.sleep(POLL_S)
+            seats, now_s = watch.seats(), live.clock.now_s()
+            moved = seats.worker_ids != looked_for and watch.calm_s >= SETTLE_S
+            if (now_s < next_s and not moved) or self._new < LEAST_NEW or not seats.worker_ids:
+                continue
+            self._new, looked_for = 0, seats.worker_ids
+            cpu_s = await self._look(live, seats)
+            next_s = now_s + max(self._config.interval_s, cpu_s / self._config.share)
+
+    async def _look(self, live: Live, seats: Seats) -> float:
+        """Ask the child, and do what it says. Returns the CPU seconds that it took."""
+        asked_s, cpu_s = live.clock.now_s(), 0.0
+        try:
+            answer, cpu_s = await ask(self._question(live, seats))
+            self._use(answer, seats, live, asked_s)
+        except Exception:  # whatever it is, it must not stop the router
+            live.metrics.refits.labels("failed").inc()
+            log.exception("learning failed; the router routes as before")
+        live.metrics.learning_cpu_s.inc(cpu_s)
+        return cpu_s
+
+    def _question(self, live: Live, seats: Seats) -> Question:
+        return Question(
+            sample=self._sample.seen(),
+            latest=self._latest.seen(),
+            seats=seats,
+            profile=self._profile,
+            since_s=self._since_s,
+            model=live.model(),
+            top_k=self._shape[2],
+            tau=self._tau,
+            tuner=self._tuner,
+            policy_since_s=self._policy_since_s,
+            refits=self._config.refit,
+            tunes=self._config.tune,
+            seed=self._seed,
+        )
+
+    def _use(self, answer: Answer, seats: Seats, live: Live, asked_s: float) -> None:
+        """Do what was found, and tell of it."""
+        log.log(logging.DEBUG if self._same(answer) else logging.INFO, "%s", answer.why)
+        if answer.drift is not None:
+            live.metrics.drift_p_value.set(answer.drift.p_value)
+            if answer.drift.alarm:
+                live.metrics.drift_alarms.inc()
+                log.warning("what is asked has changed: %s", answer.drift)
+                self._since_s = asked_s
+        if answer.stale_s is not None:
+            self._sample.forget(answer.stale_s)
+        live.metrics.refits.labels("kept" if answer.profile is None else "used").inc()
+        if answer.profile is not None:
+            self._use_profile(answer.profile, seats, live, asked_s)
+        if answer.study is not None:
+            tell(answer.study, live.metrics)
+        if answer.tuner is not None:
+            self._use_policy(answer.tuner, live)
+
+    def _same(self, answer: Answer) -> bool:
+        """Does everything stay as it is?"""
+        tuner = answer.tuner or self._tuner
+        return answer.profile is None and tuner.current == self._tuner.current
+
+    def _use_profile(self, profile: Profile, seats: Seats, live: Live, asked_s: float) -> None:
+        """All at once: no request is decided between its parts."""
+        live.signer.use(profile)
+        live.decode.reseat(profile.centroids, seats.worker_ids)
+        self._profile, self._since_s = profile, asked_s
+
+    def _use_policy(self, tuner: Tuner, live: Live) -> None:
+        changed, self._tuner = tuner.current != self._tuner.current, tuner
+        if changed:
+            live.decode.policy = tuner.current.create(self._seed)
+            live.metrics.policy_changes.labels(tuner.current.name).inc()
+            self._policy_since_s = live.clock.now_s()
+
+
+def tell(study: Study, metrics: RouterMetrics) -> None:
+    """Put the estimate of a study, or that there is none, into the metrics."""
+    saving = study.saving
+    gauges = metrics.saving, metrics.saving_low, metrics.saving_high, metrics.saving_error
+    values = () if saving is None else (saving.ratio, saving.low, saving.high, saving.mean_error)
+    for gauge, value in zip_longest(gauges, values):
+        gauge.set(math.nan if value is None else value)

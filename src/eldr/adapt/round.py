@@ -1,0 +1,179 @@
+"""One look at what the router saw: drift, better centroids, a better policy. Pure; runs in a child."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+from msgspec import structs
+
+from eldr import __version__
+from eldr.adapt.drift import LEAST_ROWS, Drift, drift
+from eldr.adapt.refit import ROWS_A_WORKER, Refit, refit
+from eldr.adapt.seats import Seats
+from eldr.adapt.study import Study, study
+from eldr.adapt.tune import Tuner
+from eldr.adapt.window import Seen, Window
+from eldr.profile.artifact import Profile, ProfileInfo, routing_fingerprint
+from eldr.signature import SignatureTransform
+from eldr.types import Matrix
+
+FIRST_TRANSFORMATION = "counts"
+"""Of a profile that is made of live prompts. Choosing one by rho takes decode counts, which only calibration
+has; on recorded models plain counts were mostly the best or near it (docs/reproduction.md, Fig. 7)."""
+
+FIRST_ROWS = 256
+"""Requests with counts, at least, and ROWS_A_WORKER a worker, that a first profile is made of."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What the router saw, and how it routes now.
+
+    sample: requests with counts of the whole window of time; latest: the last ones, without gaps.
+    since_s: when the profile was last changed; drift is only looked for after that. tau: for a first profile.
+    model: its name. tuner: with the policy that has routed since policy_since_s. refits, tunes: what may be
+    changed.
+    """
+
+    sample: Sequence[Seen]
+    latest: Sequence[Seen]
+    seats: Seats
+    profile: Profile | None
+    since_s: float
+    model: str
+    top_k: int
+    tau: float
+    tuner: Tuner
+    policy_since_s: float
+    refits: bool = True
+    tunes: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """profile: to be used from now on, row i for the i-th worker of the question; None to change nothing.
+
+    why: in words, for the log. refit, drift: what was found, None where that was not looked for. stale_s:
+    what was decided before says nothing of now, since there was drift; None where nothing is stale.
+    study: of the policy, and what the tuner makes of it; None where the profile is new or there is none.
+    """
+
+    profile: Profile | None
+    why: str
+    stale_s: float | None = None
+    refit: Refit | None = None
+    drift: Drift | None = None
+    study: Study | None = None
+    tuner: Tuner | None = None
+
+
+def answer(question: Question) -> Answer:
+    """Look at the sample for drift and for better centroids, and where these stay, at the policy."""
+    profile = question.profile
+    if profile is None:
+        return _first(question, _window(question, question.sample))
+    if question.refits:
+        found = _again(question, _window(question, question.sample), profile)
+        if found.profile is not None:
+            return found
+    else:
+        found = Answer(None, "refitting is off")
+    studied = _studied(question, _window(question, question.latest), profile)
+    tuner, said = question.tuner.after(studied.tried) if question.tunes else (question.tuner, "tuning is off")
+    return replace(found, study=studied, tuner=tuner, why=f"{found.why}; {said}")
+
+
+def _window(question: Question, seen: Sequence[Seen]) -> Window:
+    shape = next((one.counts.shape for one in seen if one.counts is not None), (1, 1))
+    return Window.of(seen, question.seats.worker_ids, shape, question.top_k)
+
+
+def _studied(question: Question, window: Window, profile: Profile) -> Study:
+    assert question.seats.centroids is not None
+    return study(
+        window,
+        profile.signature_transform(),
+        question.seats.centroids,
+        question.seats.has_centroid,
+        question.tuner.current,
+        question.seed,
+        since_s=question.policy_since_s,
+    )
+
+
+def _first(question: Question, window: Window) -> Answer:
+    """Make a profile, once there is enough to make it of."""
+    workers = len(question.seats.worker_ids)
+    needed = max(FIRST_ROWS, ROWS_A_WORKER * workers)
+    if len(window) < needed:
+        return Answer(None, f"{len(window)} of {needed} requests with counts for a first profile")
+    transform = SignatureTransform(FIRST_TRANSFORMATION).fit(window.counts)
+    signatures = transform.transform_many(window.counts)
+    nobody = np.zeros((workers, signatures.shape[1]), np.float32)
+    found = refit(signatures, nobody, np.zeros(workers, np.bool_), nobody[:0], question.seed)
+    layers, experts = window.counts.shape[1:]
+    info = ProfileInfo(
+        model=question.model,
+        layers=layers,
+        experts=experts,
+        top_k=question.top_k,
+        fingerprint=routing_fingerprint(layers, experts, question.top_k),
+        transformation=FIRST_TRANSFORMATION,
+        tau=question.tau,
+        rho=None,
+        calibration_requests=len(window),
+        seed=question.seed,
+        created_at=_now(),
+        eldr_version=__version__,
+    )
+    profile = Profile(
+        transform.weights_, transform.kept_layers_, found.centroids, found.sizes.astype(np.int64), info
+    )
+    return Answer(profile, f"first profile, of {len(window)} live requests", refit=found)
+
+
+def _again(question: Question, window: Window, profile: Profile) -> Answer:
+    """Test for drift, and refit with what is new where that is better or the pool has changed."""
+    seats = question.seats
+    assert seats.centroids is not None
+    assert seats.left is not None
+    signatures = profile.signature_transform().transform_many(window.counts)
+    signed = signatures.any(axis=1)
+    signatures, decided_s = signatures[signed], window.decided_s[signed]
+    new, stale_s = decided_s > question.since_s, None
+    seen = _drift(signatures[new], seats)
+    if seen is not None and seen.alarm:
+        stale_s = float(np.median(decided_s[new]))
+        signatures = signatures[decided_s >= stale_s]
+    needed = ROWS_A_WORKER * len(seats.worker_ids)
+    if len(signatures) < needed:
+        return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
+    found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, question.seed)
+    if not found.worth_it:
+        return Answer(None, f"centroids stay: {found.reason}", stale_s, found, seen)
+    info = _of_now(profile.info, len(signatures))
+    refitted = replace(
+        profile, centroids=found.centroids, cluster_sizes=found.sizes.astype(np.int64), info=info
+    )
+    why = f"new centroids: {found.reason}; {found.moved:.0%} of requests move"
+    return Answer(refitted, why, stale_s, found, seen)
+
+
+def _drift(signatures: Matrix, seats: Seats) -> Drift | None:
+    """The later half of what came since the last change against the earlier half."""
+    assert seats.centroids is not None
+    half = len(signatures) // 2
+    if half < LEAST_ROWS or not seats.has_centroid.any():
+        return None
+    return drift(signatures[:half], signatures[half:], seats.centroids[seats.has_centroid])
+
+
+def _of_now(info: ProfileInfo, requests: int) -> ProfileInfo:
+    """The same facts for centroids of that many live requests."""
+    return structs.replace(info, calibration_requests=requests, created_at=_now(), eldr_version=__version__)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

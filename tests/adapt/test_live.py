@@ -1,0 +1,177 @@
+"""A router that learns, between mock engines: the real loop, the real child process."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eldr.adapt import live
+from eldr.adapt.choice import Choice
+from eldr.adapt.live import Learning, learner_for
+from eldr.adapt.round import Answer, Question
+from eldr.adapt.saving import Saving
+from eldr.adapt.study import Study
+from eldr.adapt.tune import Tuner
+from eldr.config import load_config
+from eldr.proxy.membership import MEMBERSHIP
+from eldr.settings_adapt import AdaptConfig
+from support.mock_engine import DOMAINS, engines
+from support.profiles import domain_profile
+from support.stack import Stack, stack
+
+URLS = {"prefill": ["http://a:1"], "decode": ["http://b:1"]}
+
+
+def learning(**settings: Any) -> Learning:
+    quick = {"interval_s": 0.1, "share": 1.0, "window_s": 0.1} | settings
+    return Learning(AdaptConfig(**quick), Choice("locality_band"), tau=0.1, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "POLL_S", 0.02)
+    monkeypatch.setattr(live, "SETTLE_S", 0.05)
+
+
+async def ask(stack: Stack, *domains: str, rounds: int = 1) -> list[str | None]:
+    """One request of each domain a round, four at a time; returns the decode workers of the last round."""
+    workers: list[str | None] = []
+    for number in range(rounds):
+        bodies = [{"prompt": f"{domain} text {number}", "max_tokens": 2} for domain in domains]
+        replies = await asyncio.gather(*(stack.post(**body) for body in bodies))
+        assert {reply.status for reply in replies} == {200}
+        workers = [reply.decode_worker for reply in replies]
+    return workers
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not await is_so():  # noqa: ASYNC110 - a metric has no event
+            await asyncio.sleep(0.02)
+
+
+async def refits(stack: Stack) -> float:
+    return await stack.metric("eldr_refits_total", result="used")
+
+
+async def test_without_a_profile_a_router_starts_by_load_and_makes_one_from_what_it_sees() -> None:
+    async with stack(policy="locality_band", learner=learning(interval_s=1)) as router:
+        await ask(router, "law", "zh")
+        assert await router.metric("eldr_fallbacks_total", reason="no_profile") == 2
+        await ask(router, "law", "zh", rounds=150)
+        await until(lambda: refits(router))
+        before = await router.metric("eldr_fallbacks_total", reason="no_profile")
+        first, second = await ask(router, "law", "zh", rounds=4)
+        assert first != second
+        assert await ask(router, "law", "zh", rounds=4) == [first, second]
+        assert await router.metric("eldr_fallbacks_total", reason="no_profile") == before
+        assert await router.metric("eldr_learned_from_requests") > 256
+        assert 0 < await router.metric("eldr_learning_cpu_seconds_total") < 30
+
+
+async def test_a_worker_that_joins_gets_a_cluster_and_one_that_leaves_gives_it_back() -> None:
+    profile = domain_profile(DOMAINS[:2])
+    async with (
+        stack(policy="locality_band", profile=profile, learner=learning(interval_s=60)) as router,
+        engines(1, {}) as new,
+    ):
+        new[0].blocks = router.decode[0].blocks
+        await ask(router, "code", "law", "zh", rounds=60)
+        await router.app[MEMBERSHIP].add("decode", new[0].url, "new")
+        await until(lambda: refits(router))
+        assert len(set(await ask(router, "code", "law", "zh", rounds=5))) == 3
+        await ask(router, "code", "law", "zh", rounds=20)
+        router.app[MEMBERSHIP].remove("d1")
+        await until(lambda: _more(router, 1))
+        workers = await ask(router, "code", "law", "zh", rounds=5)
+        assert set(workers) == {"d0", "new"}
+
+
+async def _more(router: Stack, than: int) -> bool:
+    return await refits(router) > than
+
+
+async def test_a_mix_that_jumps_is_counted_and_logged_and_the_centroids_follow(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LEAST_NEW", 240)
+    profile = domain_profile(DOMAINS[:2])
+    async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
+        with caplog.at_level(logging.WARNING):
+            await ask(router, "code", "law", rounds=60)
+            await ask(router, "zh", "math", rounds=60)
+            await until(lambda: refits(router))
+        assert await router.metric("eldr_drift_alarms_total") == 1
+        assert await router.metric("eldr_drift_p_value") < 1e-4
+        assert "what is asked has changed" in caplog.text
+        first, second = await ask(router, "zh", "math", rounds=4)
+        assert first != second
+        assert await ask(router, "zh", "math", rounds=4) == [first, second]
+
+
+async def test_a_child_that_fails_is_counted_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: object) -> None:
+        raise RuntimeError("no more memory")
+
+    monkeypatch.setattr(live, "ask", broken)
+    profile = domain_profile(DOMAINS[:2])
+    async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
+        await ask(router, "code", "law", rounds=30)
+        await until(lambda: router.metric("eldr_refits_total", result="failed"))
+        assert await ask(router, "code", "law") == ["d0", "d1"]
+
+
+async def test_counts_of_another_model_are_refused_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    """A new model behind the same name: the profile's router goes by load, and learns nothing of it."""
+    profile = domain_profile(DOMAINS[:2])
+    async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
+        await ask(router, "code", "law", rounds=4)
+        router.prefill[0].faults.counts = {"v": 1}
+        with caplog.at_level(logging.WARNING):
+            await ask(router, "code", "law", rounds=4)
+        assert await router.metric("eldr_fallbacks_total", reason="bad_payload") == 8
+        assert await router.metric("eldr_learned_from_requests") <= 8
+
+
+async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Question] = []
+
+    async def change(question: Question) -> tuple[Answer, float]:
+        asked.append(question)
+        saved = Saving(0.06, 0.05, 0.08, 0.01, None)
+        study = Study(60, None, (), saved, None)
+        return Answer(None, "changed", study=study, tuner=Tuner(Choice("jsq"))), 0.01
+
+    monkeypatch.setattr(live, "ask", change)
+    profile = domain_profile(DOMAINS[:2], tau=0.3)
+    async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
+        assert math.isnan(await router.metric("eldr_estimated_tpot_saving_ratio"))
+        await ask(router, "law", rounds=40)
+        await until(lambda: router.metric("eldr_policy_changes_total", policy="jsq"))
+        assert asked[0].tuner.current == Choice.of("locality_band", tau=0.3)
+        assert len(asked[0].latest) >= 32
+        reply = await router.post(prompt="a law text", max_tokens=2)
+        assert reply.headers["x-eldr-policy"] == "jsq"
+        names = ("ratio", "ratio_low", "ratio_high")
+        told = [await router.metric(f"eldr_estimated_tpot_saving_{name}") for name in names]
+        assert told == [0.06, 0.05, 0.08]
+        assert await router.metric("eldr_estimated_tpot_error_ratio") == 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "learns"),
+    [
+        ({}, True),
+        ({"policy": {"name": "soft_locality"}}, True),
+        ({"policy": {"name": "jsq"}}, False),
+        ({"adapt": {"refit": False}}, False),
+        ({"adapt": {"refit": False}, "profile": "p"}, True),
+        ({"adapt": {"refit": False, "tune": False}, "profile": "p"}, False),
+        ({"adapt": {"tune": False}}, True),
+    ],
+)
+def test_who_learns(settings: dict[str, Any], learns: bool) -> None:
+    assert (learner_for(load_config(None, URLS | settings)) is not None) == learns
