@@ -10,7 +10,7 @@ import pytest
 
 from eldr.adapt import live
 from eldr.adapt.choice import Choice
-from eldr.adapt.live import Learning, learner_for
+from eldr.adapt.live import Learning, learning_for
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.saving import Saving
 from eldr.adapt.study import Study
@@ -174,4 +174,4 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
     ],
 )
 def test_who_learns(settings: dict[str, Any], learns: bool) -> None:
-    assert (learner_for(load_config(None, URLS | settings)) is not None) == learns
+    assert (learning_for(load_config(None, URLS | settings)) is not None) == learns

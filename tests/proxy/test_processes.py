@@ -1,6 +1,7 @@
 """`eldr serve --processes N`: one port, one ledger, one set of metrics, whichever process takes a request."""
 
 import asyncio
+import math
 import os
 import re
 import signal
@@ -286,3 +287,28 @@ async def test_sighup_without_a_file_to_read_again_ends_nothing() -> None:
         await asyncio.sleep(0.3)
         assert s.children() == before
         assert (await s.post(**BODY)).status == 200
+
+
+async def decoders(s: Running, domain: str) -> set[str | None]:
+    """The workers that decode requests of a domain, whichever process takes them."""
+    return {(await s.post(prompt=f"{domain} text", max_tokens=2)).decode_worker for _ in range(16)}
+
+
+async def test_what_one_process_learned_all_of_them_route_by(tmp_path: Path) -> None:
+    settings = "adapt: {interval_s: 0.5, share: 1.0, window_s: 1}\n"
+    async with running("--policy", "locality_band", *quick(tmp_path, settings)) as s:
+        async with asyncio.timeout(60):
+            while not await s.metric("eldr_refits_total", result="used"):
+                await asyncio.gather(
+                    *(s.post(prompt=f"a {domain} text", max_tokens=2) for domain in ("law", "zh") * 16)
+                )
+        await asyncio.sleep(1)  # for the others to look at the file
+        law, zh = [await decoders(s, domain) for domain in ("law", "zh")]
+        assert len(law) == len(zh) == 1
+        assert law != zh
+        for child in s.children():
+            os.kill(child, signal.SIGKILL)
+        await s.until(lambda: len(s.children()) == 2)
+        await asyncio.sleep(1)
+        assert await decoders(s, "law") == law
+        assert math.isnan(await s.metric("eldr_estimated_tpot_saving_ratio"))

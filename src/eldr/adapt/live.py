@@ -3,19 +3,17 @@
 import asyncio
 import logging
 import math
-from itertools import zip_longest
+from dataclasses import replace
 
 from eldr.adapt.child import ask
 from eldr.adapt.choice import Choice
+from eldr.adapt.learned import Learned, told
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.seats import PoolWatch, Seats
-from eldr.adapt.study import Study
 from eldr.adapt.tune import Tuner
 from eldr.adapt.window import Recorder
 from eldr.config import Config
-from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import RequestRecord
-from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Live
 from eldr.settings_adapt import AdaptConfig
 from eldr.types import ExpertCounts
@@ -39,7 +37,7 @@ LEAST_NEW = 32
 """Requests since the last look without which there is nothing new to see."""
 
 
-def learner_for(config: Config) -> "Learning | None":
+def learning_for(config: Config) -> "Learning | None":
     """What learns for a router of these settings; nothing where its policy asks for no signatures."""
     adapt, policy = config.adapt, config.policy
     if policy.name not in LEARNS or not (adapt.refit or (adapt.tune and config.profile)):
@@ -56,9 +54,9 @@ class Learning:
     """
 
     def __init__(self, config: AdaptConfig, policy: Choice, *, tau: float, seed: int) -> None:
-        self._config, self._tau, self._seed = config, tau, seed
+        self._config, self._tau, self.seed = config, tau, seed
         self._sample, self._latest = Recorder(KEPT, config.window_s / KEPT), Recorder(KEPT)
-        self._tuner = Tuner(policy)
+        self._policy = policy
         self._shape: tuple[int, ...] = ()
         self._new = 0
 
@@ -78,14 +76,24 @@ class Learning:
         self._sample.add(record, counts)
         self._latest.add(record, counts)
 
+    def begin(self, live: Live) -> Learned:
+        """What the router routes by at its start, or was told by the process whose place this one takes."""
+        policy, profile = self._policy, live.profile
+        if profile is not None and policy == Choice("locality_band"):
+            policy = Choice.of(policy.name, tau=profile.info.tau)
+        first = Learned(profile, live.decode.pool.view().worker_ids, policy)
+        learned = live.folder and told(live.folder)
+        if not learned:
+            return first
+        learned.put_to_use(first, live, self.seed)
+        return learned
+
     async def run(self, live: Live) -> None:
         """Look at what came, at most every interval_s and for no more than a share of one core, for ever."""
-        live.metrics.learned_from.set_function(lambda: float(len(self._sample)))
         watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
-        self._profile, self._since_s = live.profile, live.clock.now_s()
-        self._policy_since_s = self._since_s
-        if live.profile is not None and self._tuner.current == Choice("locality_band"):
-            self._tuner = Tuner(Choice.of("locality_band", tau=live.profile.info.tau))
+        self._now = self.begin(live)
+        self._tuner = Tuner(self._now.policy)
+        self._since_s = self._policy_since_s = live.clock.now_s()
         next_s, looked_for = self._since_s + self._config.interval_s, watch.seats().worker_ids
         while True:
             await asyncio.sleep(POLL_S)
@@ -114,7 +122,7 @@ class Learning:
             sample=self._sample.seen(),
             latest=self._latest.seen(),
             seats=seats,
-            profile=self._profile,
+            profile=self._now.profile,
             since_s=self._since_s,
             model=live.model(),
             top_k=self._shape[2],
@@ -123,51 +131,41 @@ class Learning:
             policy_since_s=self._policy_since_s,
             refits=self._config.refit,
             tunes=self._config.tune,
-            seed=self._seed,
+            seed=self.seed,
         )
 
     def _use(self, answer: Answer, seats: Seats, live: Live, asked_s: float) -> None:
         """Do what was found, and tell of it."""
-        log.log(logging.DEBUG if self._same(answer) else logging.INFO, "%s", answer.why)
-        if answer.drift is not None:
-            live.metrics.drift_p_value.set(answer.drift.p_value)
-            if answer.drift.alarm:
-                live.metrics.drift_alarms.inc()
-                log.warning("what is asked has changed: %s", answer.drift)
-                self._since_s = asked_s
+        metrics, before = live.metrics, self._now
+        after = replace(before, gauges=before.gauges | {"learned_from": len(self._sample)} | _gauges(answer))
+        if answer.drift is not None and answer.drift.alarm:
+            metrics.drift_alarms.inc()
+            log.warning("what is asked has changed: %s", answer.drift)
+            self._since_s = asked_s
         if answer.stale_s is not None:
             self._sample.forget(answer.stale_s)
-        live.metrics.refits.labels("kept" if answer.profile is None else "used").inc()
         if answer.profile is not None:
-            self._use_profile(answer.profile, seats, live, asked_s)
-        if answer.study is not None:
-            tell(answer.study, live.metrics)
-        if answer.tuner is not None:
-            self._use_policy(answer.tuner, live)
-
-    def _same(self, answer: Answer) -> bool:
-        """Does everything stay as it is?"""
-        tuner = answer.tuner or self._tuner
-        return answer.profile is None and tuner.current == self._tuner.current
-
-    def _use_profile(self, profile: Profile, seats: Seats, live: Live, asked_s: float) -> None:
-        """All at once: no request is decided between its parts."""
-        live.signer.use(profile)
-        live.decode.reseat(profile.centroids, seats.worker_ids)
-        self._profile, self._since_s = profile, asked_s
-
-    def _use_policy(self, tuner: Tuner, live: Live) -> None:
-        changed, self._tuner = tuner.current != self._tuner.current, tuner
-        if changed:
-            live.decode.policy = tuner.current.create(self._seed)
-            live.metrics.policy_changes.labels(tuner.current.name).inc()
-            self._policy_since_s = live.clock.now_s()
+            after, self._since_s = replace(after, profile=answer.profile, owners=seats.worker_ids), asked_s
+        self._tuner = answer.tuner or self._tuner
+        if self._tuner.current != before.policy:
+            metrics.policy_changes.labels(self._tuner.current.name).inc()
+            after, self._policy_since_s = replace(after, policy=self._tuner.current), live.clock.now_s()
+        metrics.refits.labels("kept" if answer.profile is None else "used").inc()
+        log.log(logging.DEBUG if after.routes_as(before) else logging.INFO, "%s", answer.why)
+        after.put_to_use(before, live, self.seed)
+        self._now = after
+        if live.folder is not None:
+            after.tell(live.folder)
 
 
-def tell(study: Study, metrics: RouterMetrics) -> None:
-    """Put the estimate of a study, or that there is none, into the metrics."""
-    saving = study.saving
-    gauges = metrics.saving, metrics.saving_low, metrics.saving_high, metrics.saving_error
-    values = () if saving is None else (saving.ratio, saving.low, saving.high, saving.mean_error)
-    for gauge, value in zip_longest(gauges, values):
-        gauge.set(math.nan if value is None else value)
+def _gauges(answer: Answer) -> dict[str, float]:
+    """What the metrics tell of an answer, by the name in RouterMetrics; NaN for what is not known now."""
+    gauges = {} if answer.drift is None else {"drift_p_value": answer.drift.p_value}
+    if answer.study is None:
+        return gauges
+    names = ("saving", "saving_low", "saving_high", "saving_error")
+    saving = answer.study.saving
+    values = [None] * 4 if saving is None else [saving.ratio, saving.low, saving.high, saving.mean_error]
+    return gauges | {
+        name: math.nan if value is None else value for name, value in zip(names, values, strict=True)
+    }

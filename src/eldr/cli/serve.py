@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from eldr.adapt.live import learner_for
+from eldr.adapt.shared import learners_for
 from eldr.config import load_config, parse_option
 from eldr.metrics.logs import configure
 from eldr.policy import POLICIES
@@ -90,4 +90,4 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
     config = load_config(file, given)
     configure(config.observe.log_format)
     reload = Reload(file, partial(load_config, file, given)) if file else None
-    serve(config, reload, learner_for(config))
+    serve(config, reload, learners_for(config))

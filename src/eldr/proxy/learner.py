@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from eldr.clock import Clock
@@ -17,7 +18,8 @@ from eldr.types import ExpertCounts
 class Live:
     """The parts of a running router that a learner sees and changes, all on its event loop.
 
-    profile: what it started with. model: its name, as the first worker serves it.
+    profile: what it started with. model: its name, as the first worker serves it. folder: that all processes
+    of this router have; None where it is the only one.
     """
 
     decode: Fleet
@@ -26,6 +28,7 @@ class Live:
     clock: Clock
     profile: Profile | None
     model: Callable[[], str]
+    folder: Path | None = None
 
 
 class Learner(Protocol):
@@ -38,3 +41,7 @@ class Learner(Protocol):
     async def run(self, live: Live) -> None:
         """Learn for ever."""
         ...
+
+
+Learners = Callable[[int], Learner]
+"""Gives the learner of each process of a router, by its row; made before they are forked."""

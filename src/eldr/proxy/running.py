@@ -86,7 +86,8 @@ async def running_app(
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
         if learner is not None:
-            live = Live(decode, signer, metrics, clock, profile, lambda: guard.model)
+            folder = share.metrics if share else None
+            live = Live(decode, signer, metrics, clock, profile, lambda: guard.model, folder)
             await behind.enter_async_context(_background(learner.run(live)))
         await _administered(behind, config, membership, share)
         app = create_app(router, upstream, (prefill, decode), metrics, config)

@@ -21,7 +21,7 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.app import DRAINING
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.front import FrontRunner
-from eldr.proxy.learner import Learner
+from eldr.proxy.learner import Learner, Learners
 from eldr.proxy.membership import MEMBERSHIP
 from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.running import running_app
@@ -36,15 +36,16 @@ PATIENCE_S = 15.0
 """For a process to end after its drain; it may still have spans to send."""
 
 
-def serve(config: Config, reload: Reload | None = None, learner: Learner | None = None) -> None:
+def serve(config: Config, reload: Reload | None = None, learners: Learners | None = None) -> None:
     """Run the router until SIGTERM or SIGINT. Raises EldrError for whatever keeps it from starting.
 
-    reload: how to read the workers again, if they come from a file. learner: sees requests, runs beside.
+    reload: how to read the workers again, if they come from a file. learners: see requests, run beside.
     """
     profile = Profile.load(Path(config.profile)) if config.profile else None
     if config.processes > 1:
-        _serve_shared(config, profile, reload)
+        _serve_shared(config, profile, reload, learners)
         return
+    learner = None if learners is None else learners(0)
     policies = _policies(config, profile)
     with (
         _bound_socket(config.host, config.port) as listener,
@@ -53,7 +54,9 @@ def serve(config: Config, reload: Reload | None = None, learner: Learner | None 
         runner.run(_serve(config, profile, policies, listener, reload=reload, learner=learner))
 
 
-def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None) -> None:
+def _serve_shared(
+    config: Config, profile: Profile | None, reload: Reload | None, learners: Learners | None
+) -> None:
     if config.limits.in_flight < config.processes:
         raise ConfigError(
             f"limits.in_flight: {config.limits.in_flight} is less than one for each of {config.processes} "
@@ -72,7 +75,8 @@ def _serve_shared(config: Config, profile: Profile | None, reload: Reload | None
         def work(share: Share) -> None:
             policies = _policies(config, profile, share.row)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(config, profile, policies, share.listener, share, reload))
+                learner = None if learners is None else learners(share.row)
+                runner.run(_serve(config, profile, policies, share.listener, share, reload, learner))
 
         ledgers = {role: Ledger.shared(config.processes) for role in ROLES}
         drain_s = config.drain_notice_s + config.drain_s

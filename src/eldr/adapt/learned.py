@@ -1,0 +1,56 @@
+"""What a router has learned, put to use, and told to the other processes of one router."""
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eldr.adapt.choice import Choice
+from eldr.files import replacing
+from eldr.profile.artifact import Profile
+from eldr.proxy.learner import Live
+
+FILE = "learned.pickle"
+"""In a folder that only this router's processes write to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """What a router routes by: centroid i of the profile for the worker owners[i], and the policy.
+
+    profile: None while there is none; owners is then of no meaning. gauges: for the metrics, by the name in
+    RouterMetrics.
+    """
+
+    profile: Profile | None
+    owners: tuple[str, ...]
+    policy: Choice
+    gauges: dict[str, float] = field(default_factory=dict)
+
+    def routes_as(self, other: "Learned") -> bool:
+        """Are profile and policy the same?"""
+        return self.profile is other.profile and self.policy == other.policy
+
+    def put_to_use(self, before: "Learned", live: Live, seed: int) -> None:
+        """Change what differs from before, all at once: no request is decided between two parts of it."""
+        for name, value in self.gauges.items():
+            getattr(live.metrics, name).set(value)
+        if self.profile is not None and self.profile is not before.profile:
+            live.signer.use(self.profile)
+            live.decode.reseat(self.profile.centroids, self.owners)
+        if self.policy != before.policy:
+            live.decode.policy = self.policy.create(seed)
+
+    def tell(self, folder: Path) -> None:
+        """Write it down for the other processes."""
+        with replacing(folder / FILE) as file:
+            pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
+
+
+def told(folder: Path) -> Learned | None:
+    """What another process wrote down last, if anything."""
+    try:
+        with (folder / FILE).open("rb") as file:
+            learned: Learned = pickle.load(file)
+            return learned
+    except FileNotFoundError:
+        return None
