@@ -25,8 +25,8 @@ Floats = npt.NDArray[np.float64]
 PRIOR = "h200-qwen3-30b-a3b"
 """The cost whose b / a is taken, and all of whose ratios where the window does not tell them."""
 
-PRIOR_SPREAD = 1.0
-"""A term of the prior may be wrong by about this share of itself."""
+PRIOR_SPREAD, FREE_SPREAD = 1.0, 10.0
+"""A term of the prior may be wrong by about this many times itself; for the fit of a free b, the second."""
 
 LEAST_REQUESTS = 100
 """Fewer than this are not learned from."""
@@ -115,8 +115,8 @@ def _fit(
     y, batch = tpot_s[used], seen.batch[used]
     x = np.stack([np.ones_like(y), seen.active[used], batch], axis=1) * prior  # terms as shares of the prior
     alike = 1 / np.maximum(batch, 1)
-    free, free_error = _robust(x, y, alike)
-    tied, error = _robust(np.stack([x[:, 0], x[:, 1] + x[:, 2]], axis=1), y, alike)
+    free, free_error = _robust(x, y, alike, FREE_SPREAD)
+    tied, error = _robust(np.stack([x[:, 0], x[:, 1] + x[:, 2]], axis=1), y, alike, PRIOR_SPREAD)
     if free[1] + 2 * free_error < LEAST_SHARE * tied[1]:
         return free * prior, free_error / max(free[1], 1e-9), "TPOT follows the batch, not its active experts"
     share = error / tied[1] if tied[1] > 0 else np.inf
@@ -124,7 +124,7 @@ def _fit(
     return tied[[0, 1, 1]] * prior, share, reason
 
 
-def _robust(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, float]:
+def _robust(x: Floats, y: Floats, weight: Floats, spread: float) -> tuple[Floats, float]:
     """Least squares of y [n] on x [n, d], none negative, pulled to ones; the second term's standard error."""
     count = x.shape[1]
     terms = np.ones(count)
@@ -132,8 +132,8 @@ def _robust(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, float]:
         residual = np.abs(y - x @ terms)
         scale = max(1.4826 * float(np.median(residual)), 1e-6 * float(np.median(y)))
         root = np.sqrt(weight * np.minimum(1, HUBER * scale / np.maximum(residual, 1e-300))) / scale
-        rows = np.concatenate([root[:, None] * x, np.eye(count) / PRIOR_SPREAD])
-        terms = nnls(rows, np.concatenate([root * y, np.ones(count) / PRIOR_SPREAD]))[0]
+        rows = np.concatenate([root[:, None] * x, np.eye(count) / spread])
+        terms = nnls(rows, np.concatenate([root * y, np.ones(count) / spread]))[0]
     return terms, float(np.sqrt(np.linalg.inv(rows.T @ rows)[1, 1]))
 
 

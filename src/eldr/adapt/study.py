@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.adapt.batches import prompt_rates
-from eldr.adapt.choice import CANDIDATES, JSQ, Choice
+from eldr.adapt.choice import CANDIDATES, DEFAULT, JSQ, Choice
 from eldr.adapt.costs import LEAST_REQUESTS, Learned, learn
 from eldr.adapt.replay import LEAST_BLOCKS, Traffic, blocks_of, replay
 from eldr.adapt.saving import Saving, saving
@@ -22,8 +22,8 @@ from eldr.types import Matrix
 class Study:
     """What a window says. Can be pickled.
 
-    tried: best mean first, for Tuner.after; empty, and `saving` None, where `reason` says why. compared_s: those
-    that were compared were decided from the first to the second moment of the window's clock.
+    tried: best mean first, for Tuner.after; empty, and `saving` None, where `reason` says why. compared_s:
+    from when to when, on the window's clock, the requests were decided that were compared.
     """
 
     requests: int
@@ -51,7 +51,7 @@ def study(
     since_s: float = -np.inf,
     candidates: Sequence[Choice] = CANDIDATES,
 ) -> Study:
-    """Learn the cost, replay the candidates, the current choice and JSQ, and compare. Seconds of a core.
+    """Learn the cost, replay the candidates, the current choice, the default and JSQ, and compare them.
 
     centroids: [K, D], and has_centroid [K], of the decode workers of now. since_s: when the current choice
     was made, on the window's clock: what was decided before does not tell how well its replay agrees.
@@ -64,7 +64,7 @@ def study(
     if blocks_of(span) < LEAST_BLOCKS:
         return Study(len(window), learned, (), None, _too_short(span))
     traffic = Traffic.of(window, rates, span, transform, centroids, has_centroid)
-    choices = dict.fromkeys((current, JSQ, *candidates))
+    choices = dict.fromkeys((current, JSQ, DEFAULT, *candidates))
     replays = {choice: replay(traffic, learned.cost, choice, seed) for choice in choices}
     observed, decided_s = (column[traffic.counted] for column in (window.tpot_s, window.decided_s))
     saved = saving(replays[current], replays[JSQ], observed, traffic.block, decided_s >= since_s)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.adapt.blocks import Change, Floats, mean_change, tail_change
-from eldr.adapt.choice import JSQ, Choice
+from eldr.adapt.choice import DEFAULT, JSQ, Choice
 
 LEVEL, TAIL_LEVEL = 0.99, 0.90
 """Of the intervals of means and of 99th percentiles."""
@@ -20,7 +20,7 @@ LEAST_GAIN = 0.01
 class Tried:
     """What a replay of a choice gave.
 
-    mean_s, p99_s: of TPOT. mean: against the current choice. tail: of the 99th percentile, against JSQ's.
+    mean_s, p99_s: of TPOT. mean: against the current choice. tail: of the 99th percentile, against the limit.
     wins: whether it speaks for a change to this choice, and `why` or why not.
     """
 
@@ -33,20 +33,21 @@ class Tried:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.choice} mean {self.mean}, p99 against jsq {self.tail}: {self.why}"
+        return f"{self.choice} mean {self.mean}, p99 against the limit {self.tail}: {self.why}"
 
 
 def compare(
     replays: Mapping[Choice, Floats], block: npt.NDArray[np.int64], current: Choice, seed: int
 ) -> tuple[Tried, ...]:
-    """Judge all choices, best mean first. replays: TPOT [M] of each, with those of `current` and JSQ.
+    """Judge all choices, best mean first. replays: TPOT [M] of each, among them `current`, JSQ and DEFAULT.
 
     A choice wins if its mean is lower than the current one's, by LEAST_GAIN and for certain at LEVEL, and its
-    tail is not longer than JSQ's for certain at TAIL_LEVEL. Where the current one's tail is longer than
-    JSQ's, a choice also wins with a tail that is shorter than the current one's, by as much and for certain,
+    tail is not longer than the limit, for certain at TAIL_LEVEL: JSQ's tail, or the default's where that is
+    longer, so that the default can always be returned to. Where the current one's tail is longer than the
+    limit, a choice also wins with a tail that is shorter than the current one's, by as much and for certain,
     if its mean is not higher by LEAST_GAIN.
     """
-    judge = _Judge(replays, block, current, np.random.default_rng(seed))
+    judge = _Judge(replays, block, current, seed)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
 
 
@@ -56,15 +57,16 @@ class _Judge:
         replays: Mapping[Choice, Floats],
         block: npt.NDArray[np.int64],
         current: Choice,
-        rng: np.random.Generator,
+        seed: int,
     ) -> None:
-        self._replays, self._block, self._current, self._rng = replays, block, current, rng
-        self._long_tail = self._tail(current, JSQ).above
+        self._replays, self._block, self._current, self._seed = replays, block, current, seed
+        self._limit = max(JSQ, DEFAULT, key=lambda choice: float(np.percentile(replays[choice], 99)))
+        self._long_tail = self._tail(current, self._limit).above
 
     def tried(self, choice: Choice) -> Tried:
         tpot_s = self._replays[choice]
         mean = mean_change(tpot_s, self._replays[self._current], self._block, LEVEL)
-        tail = self._tail(choice, JSQ)
+        tail = self._tail(choice, self._limit)
         wins, why = self._verdict(choice, mean, tail)
         p99_s = float(np.percentile(tpot_s, 99))
         return Tried(choice, float(tpot_s.mean()), p99_s, mean, tail, wins, why)
@@ -73,7 +75,7 @@ class _Judge:
         if choice == self._current:
             return False, "current"
         if tail.above:
-            return False, "its tail is longer than jsq's"
+            return False, f"its tail is longer than that of {self._limit}"
         if mean.ratio <= -LEAST_GAIN and mean.below:
             return True, "faster"
         if self._long_tail and mean.ratio < LEAST_GAIN:
@@ -83,7 +85,7 @@ class _Judge:
         return False, "not faster" if mean.ratio > -LEAST_GAIN else "not faster for certain"
 
     def _tail(self, choice: Choice, other: Choice) -> Change:
-        return tail_change(self._replays[choice], self._replays[other], self._block, TAIL_LEVEL, self._rng)
+        return tail_change(self._replays[choice], self._replays[other], self._block, TAIL_LEVEL, self._seed)
 
 
 @dataclass(frozen=True, slots=True)
