@@ -7,16 +7,18 @@
 # make model   train the embedded model again (about 40 minutes)
 # make results what the benchmarks kept, as docs/results.md and in the README
 # make paper   every figure and table of the paper again, and docs/reproduction.md from them
-# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim, kmeans
+# make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim, kmeans,
+#                   ep (expert parallelism), elastic (workers that fail and join)
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help setup check test test-unit test-engine fuzz demo model chaos results paper \
-        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim bench-kmeans
+        bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim bench-kmeans \
+        bench-ep bench-elastic
 
 help:
-	@grep -E '^# make' Makefile | cut -c3-
+	@grep -E '^# (make|   )' Makefile | cut -c3-
 
 setup: $(READY)
 
@@ -80,6 +82,13 @@ paper: $(READY)
 bench-sim: $(READY)
 	$(BIN)/python -m eldr.bench.sim_speed --out docs/bench --page docs/simulator.md
 	$(BIN)/python -m eldr.bench.sim_validity --out docs/bench --page docs/simulator.md
+
+# Expert parallelism, and pools that change, in the simulator: about ten minutes of one core each.
+bench-ep: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.parallel
+
+bench-elastic: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.elastic
 
 # Balanced K-means against k-means-constrained, whose OR-tools have a venv of their own. One thread: others would
 # count as CPU time while they wait.

@@ -147,19 +147,20 @@ def test_placements_that_do_not_fit_are_refused(placements: tuple[Placement, ...
 
 
 def test_new_centroids_are_asked_for_when_the_pool_changes() -> None:
-    """Two workers share four kinds; when one is away the other has one centroid, and then they swap."""
-    spec = ClusterSpec(prefill=0, decode=2, changes=(Change(5.0, 1, "fail"), Change(9.0, 1, "join")))
+    """When one of two workers is away the other has one centroid; then they swap, and keep what they have."""
+    changes = (Change(5.0, 1, "fail"), Change(9.0, 1, "join"), Change(9.5, 1, "join"))
+    spec = ClusterSpec(prefill=0, decode=2, changes=changes)
     asked = []
 
     def on_change(there):
         asked.append(list(there))
-        return CENTROIDS[[1, 0][: len(there)]]
+        return None if len(asked) == 3 else (CENTROIDS[[1, 0][: len(there)]], there)
 
     policy = create_policy("locality_band", rng=np.random.default_rng(0), tau=0.0)
     run = requests([0.0, 1.0, 6.0, 10.0, 11.0], kind=[0, 1, 0, 0, 1], kinds=KINDS)
     cluster = Cluster(run, spec, policy, CENTROIDS[:2], seconds(fixed=0.1), on_change)
     records = cluster.run(None, lambda: None).records
-    assert asked == [[0], [0, 1]]
+    assert asked == [[0], [0, 1], [0, 1]]
     assert records.decode_worker.tolist() == [0, 1, 0, 1, 0]
     assert records.similarity.tolist() == pytest.approx([1, 1, 0, 1, 1])
 

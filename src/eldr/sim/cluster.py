@@ -22,8 +22,8 @@ ATTEMPTS = 2
 """Times that a request may go to a decode worker, as in the live router."""
 
 
-OnChange = Callable[[Sequence[int]], Matrix]
-"""Decode workers that are there -> their centroids [n, D], in that order."""
+OnChange = Callable[[Sequence[int]], tuple[Matrix, Sequence[int]] | None]
+"""Decode workers that are there -> centroids [n, D] and whose they are; None to leave them."""
 
 
 class Cluster:
@@ -179,9 +179,11 @@ class Cluster:
             self._retry(request)
 
     def _changed(self) -> None:
-        there = np.flatnonzero(self._decode_pool.view().available).tolist()
-        if self._on_change is not None and there:
-            self._products.give(self._on_change(there), [f"d{worker}" for worker in there])
+        there: list[int] = np.flatnonzero(self._decode_pool.view().available).tolist()
+        given = self._on_change(there) if self._on_change is not None and there else None
+        if given is not None:
+            centroids, workers = given
+            self._products.give(centroids, [f"d{worker}" for worker in workers])
 
     def _retry(self, request: int) -> None:
         self.records.first_token_s[request] = np.nan
