@@ -36,6 +36,6 @@ DEFAULT = Choice("soft_locality")
 CANDIDATES: tuple[Choice, ...] = (
     DEFAULT,
     JSQ,
-    *(Choice.of("locality_band", tau=tau) for tau in (0.02, 0.05, 0.1, 0.2, 0.4)),
+    *(Choice.of("locality_band", tau=tau) for tau in (0.05, 0.1, 0.2, 0.4)),
 )
 """What a study tries beside the current choice, which may be any other."""

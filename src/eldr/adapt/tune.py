@@ -10,7 +10,10 @@ from eldr.adapt.blocks import Change, Floats, mean_change, tail_change
 from eldr.adapt.choice import DEFAULT, JSQ, Choice
 
 LEVEL, TAIL_LEVEL = 0.99, 0.90
-"""Of the intervals of means and of 99th percentiles."""
+"""Of the intervals of means and of 99th percentiles, for a change."""
+
+CAUTION_LEVEL = 0.5
+"""Of the interval of a 99th percentile, against a change: where it is above the limit three times in four."""
 
 LEAST_GAIN = 0.01
 """A change that gains less is not made, however certain the gain is."""
@@ -42,10 +45,10 @@ def compare(
     """Judge all choices, best mean first. replays: TPOT [M] of each, among them `current`, JSQ and DEFAULT.
 
     A choice wins if its mean is lower than the current one's, by LEAST_GAIN and for certain at LEVEL, and its
-    tail is not longer than the limit, for certain at TAIL_LEVEL: JSQ's tail, or the default's where that is
+    tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the default's where that is
     longer, so that the default can always be returned to. Where the current one's tail is longer than the
-    limit, a choice also wins with a tail that is shorter than the current one's, by as much and for certain,
-    if its mean is not higher by LEAST_GAIN.
+    limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter than the current one's, by
+    as much and for certain, if its mean is not higher by LEAST_GAIN.
     """
     judge = _Judge(replays, block, current, seed)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
@@ -61,12 +64,12 @@ class _Judge:
     ) -> None:
         self._replays, self._block, self._current, self._seed = replays, block, current, seed
         self._limit = max(JSQ, DEFAULT, key=lambda choice: float(np.percentile(replays[choice], 99)))
-        self._long_tail = self._tail(current, self._limit).above
+        self._long_tail = self._tail(current, self._limit, TAIL_LEVEL).above
 
     def tried(self, choice: Choice) -> Tried:
         tpot_s = self._replays[choice]
         mean = mean_change(tpot_s, self._replays[self._current], self._block, LEVEL)
-        tail = self._tail(choice, self._limit)
+        tail = self._tail(choice, self._limit, CAUTION_LEVEL)
         wins, why = self._verdict(choice, mean, tail)
         p99_s = float(np.percentile(tpot_s, 99))
         return Tried(choice, float(tpot_s.mean()), p99_s, mean, tail, wins, why)
@@ -79,13 +82,13 @@ class _Judge:
         if mean.ratio <= -LEAST_GAIN and mean.below:
             return True, "faster"
         if self._long_tail and mean.ratio < LEAST_GAIN:
-            shorter = self._tail(choice, self._current)
+            shorter = self._tail(choice, self._current, TAIL_LEVEL)
             if shorter.ratio <= -LEAST_GAIN and shorter.below:
                 return True, "as fast, with a shorter tail"
         return False, "not faster" if mean.ratio > -LEAST_GAIN else "not faster for certain"
 
-    def _tail(self, choice: Choice, other: Choice) -> Change:
-        return tail_change(self._replays[choice], self._replays[other], self._block, TAIL_LEVEL, self._seed)
+    def _tail(self, choice: Choice, other: Choice, level: float) -> Change:
+        return tail_change(self._replays[choice], self._replays[other], self._block, level, self._seed)
 
 
 @dataclass(frozen=True, slots=True)

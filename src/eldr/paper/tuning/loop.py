@@ -15,15 +15,15 @@ from eldr.paper.tuning.live import Live, run
 from eldr.paper.tuning.results import Estimate, Loop, Phase, Round, Run
 from eldr.sim import Records, Requests
 
-EVERY_S, TRAFFIC_S = 60.0, 330.0
-"""Between two studies, and of traffic in all."""
-
-BEGIN_S, FINAL_S = (20.0, 60.0), (250.0, 310.0)
-"""Requests that are decided then are the begin, once the workers are filled and before the first study, and
-the final phase, after the last study and before the workers run empty."""
-
 LEAST_KEPT, TURNS_KEPT = 2000, 10
 """The window keeps so many requests, or so many times those in flight."""
+
+MOST_BETWEEN_S = 60.0
+"""A study is made each time that the window is all new, and at least as often as this."""
+
+BEGIN, FINAL, END = (0.3, 1.0), (4.2, 5.2), 5.5
+"""Times between two studies. Requests that are decided then are the begin, once workers are filled and before
+the first study, and the final phase, after the last study and before the workers run empty; traffic ends."""
 
 STARTS: dict[str, Choice] = {
     "default": DEFAULT,
@@ -39,9 +39,12 @@ def measured(
     """A Run: loops with some STARTS on the same requests, beside fixed runs. kept: see world_of."""
     case = Case(source, workers, batch)
     world = world_of(source, workers, seed, kept)
-    requests = _requests(world, case, seed)
+    requests, every_s = _requests(world, case, seed)
     fixed = {choice: run(world, requests, workers, choice).records for choice in (DEFAULT, JSQ)}
-    loops = {start: _ClosedLoop(world, case, fixed, STARTS[start], seed).run(requests) for start in starts}
+    begin_s, final_s = (_times(phase, every_s) for phase in (BEGIN, FINAL))
+    loops = {
+        start: _ClosedLoop(world, case, fixed, STARTS[start], seed).run(requests, every_s) for start in starts
+    }
     result = Run(
         source=source,
         workers=workers,
@@ -49,22 +52,33 @@ def measured(
         seed=seed,
         evidence=world.evidence,
         rate=len(requests) / float(requests.arrival_s[-1]),
-        default_begin=_phase(fixed[DEFAULT], BEGIN_S),
-        default=_phase(fixed[DEFAULT], FINAL_S),
-        jsq=_phase(fixed[JSQ], FINAL_S),
+        every_s=every_s,
+        default_begin=_phase(fixed[DEFAULT], begin_s),
+        default=_phase(fixed[DEFAULT], final_s),
+        jsq=_phase(fixed[JSQ], final_s),
         loops=loops,
     )
     return dict(msgspec.to_builtins(result))
 
 
-def _requests(world: World, case: Case, seed: int) -> Requests:
+def _kept(case: Case) -> int:
+    return max(LEAST_KEPT, TURNS_KEPT * case.workers * case.batch)
+
+
+def _requests(world: World, case: Case, seed: int) -> tuple[Requests, float]:
+    """The traffic, and the time between two studies."""
     few = requests_of(world, case.workers, case.batch, seed)
-    number = round(len(few) * TRAFFIC_S / float(few.arrival_s[-1]))
-    return requests_of(world, case.workers, case.batch, seed, number)
+    rate = len(few) / float(few.arrival_s[-1])
+    every_s = min(MOST_BETWEEN_S, _kept(case) / rate)
+    return requests_of(world, case.workers, case.batch, seed, round(END * every_s * rate)), every_s
+
+
+def _times(phase: tuple[float, float], every_s: float) -> tuple[float, float]:
+    return phase[0] * every_s, phase[1] * every_s
 
 
 class _ClosedLoop:
-    """What the router does every EVERY_S. fixed: records of runs whose policy stays."""
+    """What the router does every so often. fixed: records of runs whose policy stays."""
 
     def __init__(
         self, world: World, case: Case, fixed: dict[Choice, Records], start: Choice, seed: int
@@ -74,14 +88,16 @@ class _ClosedLoop:
         self._changes: list[tuple[float, str]] = []
         self._rounds: list[Round] = []
 
-    def run(self, requests: Requests) -> Loop:
+    def run(self, requests: Requests, every_s: float) -> Loop:
         """Serve the requests."""
+        begin_s, final_s = (_times(phase, every_s) for phase in (BEGIN, FINAL))
+        self._last_s = final_s[0]
         live = run(
-            self._world, requests, self._case.workers, self._tuner.current, look=self._look, every_s=EVERY_S
+            self._world, requests, self._case.workers, self._tuner.current, look=self._look, every_s=every_s
         )
         return Loop(
-            begin=_phase(live.records, BEGIN_S),
-            final=_phase(live.records, FINAL_S),
+            begin=_phase(live.records, begin_s),
+            final=_phase(live.records, final_s),
             changes=self._changes,
             choice=str(live.policy.choice),
             rounds=self._rounds,
@@ -89,7 +105,7 @@ class _ClosedLoop:
 
     def _look(self, live: Live, now_s: float) -> None:
         """Study the window, and change the policy if the tuner says so."""
-        if now_s > FINAL_S[0]:
+        if now_s > self._last_s:
             return
         before, began_s = self._tuner.current, time.process_time()
         found = self._study(live)
@@ -103,10 +119,9 @@ class _ClosedLoop:
             self._changes.append((now_s, str(self._tuner.current)))
 
     def _study(self, live: Live) -> Study:
-        capacity = max(LEAST_KEPT, TURNS_KEPT * self._case.workers * self._case.batch)
         profile = self._world.profile
         return study(
-            live.window(capacity),
+            live.window(_kept(self._case)),
             profile.signature_transform(),
             profile.centroids,
             np.ones(self._case.workers, np.bool_),

@@ -74,7 +74,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A case with one seed: loops by their start, beside fixed runs of the default and JSQ.
 
-    rate: requests a second. jsq: of the final phase.
+    rate: requests a second. every_s: between two studies. default, jsq: of the final phase.
     """
 
     source: str
@@ -83,6 +83,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     evidence: str
     rate: float
+    every_s: float
     default_begin: Phase
     default: Phase
     jsq: Phase
