@@ -14,6 +14,8 @@ from eldr.bench.engine import LocalEngine
 from eldr.config import load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
+from eldr.proxy.learner import Learner
+from eldr.proxy.membership import MEMBERSHIP, Membership
 from eldr.proxy.running import running_app
 from support.stack import served
 
@@ -29,18 +31,27 @@ TEXTS = [
 
 @asynccontextmanager
 async def router(
-    pair: Engines, policy: str = "jsq", profile: Profile | None = None
+    pair: Engines, policy: str = "jsq", profile: Profile | None = None, learner: Learner | None = None
 ) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    async with routing(pair, policy, profile, learner) as (url, http, _):
+        yield url, http
+
+
+@asynccontextmanager
+async def routing(
+    pair: Engines, policy: str, profile: Profile | None, learner: Learner | None
+) -> AsyncIterator[tuple[str, aiohttp.ClientSession, Membership]]:
+    """The same, with the router's workers, to change them."""
     urls = {"prefill": [pair["prefill"].url], "decode": [f"{name}={pair[name].url}" for name in DECODE]}
     config = load_config(None, {**urls, "health_timeout_s": 30})
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
     async with (
-        running_app(config, profile, policies) as app,
+        running_app(config, profile, policies, learner=learner) as app,
         served(app, config) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
     ):
-        yield url, http
+        yield url, http, app[MEMBERSHIP]
 
 
 async def settled(http: aiohttp.ClientSession, url: str, pair: Engines) -> None:

@@ -11,7 +11,7 @@ from eldr.adapt.learned import Learned, told
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.seats import PoolWatch, Seats
 from eldr.adapt.tune import Tuner
-from eldr.adapt.window import Recorder
+from eldr.adapt.window import Recorder, Sampler
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
 from eldr.proxy.learner import Live
@@ -55,7 +55,7 @@ class Learning:
 
     def __init__(self, config: AdaptConfig, policy: Choice, *, tau: float, seed: int) -> None:
         self._config, self._tau, self.seed = config, tau, seed
-        self._sample, self._latest = Recorder(KEPT, config.window_s / KEPT), Recorder(KEPT)
+        self._sample, self._latest = Sampler(KEPT, config.window_s), Recorder(KEPT)
         self._policy = policy
         self._shape: tuple[int, ...] = ()
         self._new = 0

@@ -85,27 +85,18 @@ class Window:
 
 
 class Recorder:
-    """Keeps the latest requests that ended with a whole answer. Used from one event loop.
+    """Keeps the latest requests that ended with a whole answer: `capacity` of them. For one event loop."""
 
-    capacity: most of them. spacing_s: the least time between the ends of two that are kept, so that a few
-    stand for a long time; 0 keeps all. Those without counts are only kept at spacing 0.
-    """
-
-    def __init__(self, capacity: int, spacing_s: float = 0.0) -> None:
+    def __init__(self, capacity: int) -> None:
         self._seen: deque[Seen] = deque(maxlen=capacity)
-        self._spacing_s, self._last_s = spacing_s, -np.inf
 
     def __len__(self) -> int:
         return len(self._seen)
 
     def add(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
-        """Keep a request, unless it is of no use or too soon after the last."""
-        if record.outcome != "ok" or record.decided_s is None:
-            return
-        if self._spacing_s and (counts is None or record.finish_s - self._last_s < self._spacing_s):
-            return
-        self._last_s = record.finish_s
-        self._seen.append(Seen(record, None if counts is None else _small(counts)))
+        """Keep a request, unless it is of no use."""
+        if record.outcome == "ok" and record.decided_s is not None:
+            self._keep(Seen(record, None if counts is None else _small(counts)))
 
     def seen(self) -> list[Seen]:
         """What is kept, oldest first."""
@@ -115,6 +106,32 @@ class Recorder:
         """Forget what was decided before a time, or all."""
         while self._seen and (self._seen[0].record.decided_s or 0.0) < before_s:
             self._seen.popleft()
+
+    def _keep(self, seen: Seen) -> None:
+        self._seen.append(seen)
+
+
+class Sampler(Recorder):
+    """Keeps only every n-th request with counts, n so that what is kept goes back for about `window_s`."""
+
+    def __init__(self, capacity: int, window_s: float) -> None:
+        super().__init__(capacity)
+        self._window_s, self._every, self._passed = window_s, 1, 0
+
+    def add(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
+        self._passed += 1
+        if counts is not None and self._passed % self._every == 0:
+            super().add(record, counts)
+
+    def _keep(self, seen: Seen) -> None:
+        if len(self._seen) == self._seen.maxlen:
+            span_s = seen.record.finish_s - self._seen[0].record.finish_s
+            if span_s < self._window_s:
+                self._every *= 2
+                self._seen = deque(list(self._seen)[1::2], self._seen.maxlen)
+            elif span_s > 2 * self._window_s and self._every > 1:
+                self._every //= 2
+        super()._keep(seen)
 
 
 def _small(counts: ExpertCounts) -> SmallCounts:
