@@ -15,13 +15,13 @@ from eldr.paper.beyond.pairs import embedded_pairs
 from eldr.paper.beyond.worlds import PAIRS
 from eldr.paper.pieces import Piece
 from eldr.paper.runner import run_pieces
-from eldr.paper.tuning.loop import STARTS, measured
+from eldr.paper.tuning.loop import measured
 from eldr.paper.tuning.page import write_page
 from eldr.paper.tuning.plot import draw
 from eldr.paper.tuning.results import Run, Saved
 from eldr.program import run
 
-PLAN = {0: list(STARTS), 1: ["default"]}
+PLAN = {0: ["default", "tau 0"], 1: ["default", "tau 2"]}
 """Seed -> starts."""
 
 
@@ -45,11 +45,11 @@ def pieces(kept: Path) -> list[Piece]:
 
 
 def collect(kept: Path) -> Saved:
-    """The finished runs, as one file keeps them."""
+    """The runs that are finished, as one file keeps them."""
     return Saved(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=describe_machine(),
-        runs=[msgspec.convert(piece.load(kept), Run) for piece in pieces(kept)],
+        runs=[msgspec.convert(piece.load(kept), Run) for piece in pieces(kept) if piece.path(kept).exists()],
     )
 
 
@@ -65,9 +65,12 @@ def collect(kept: Path) -> Saved:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where finished runs are kept, so that one that was stopped goes on.",
 )
-@click.option("--what", default="all", show_default=True, type=click.Choice(["all", "page"]))
+@click.option("--what", default="all", show_default=True, type=click.Choice(["all", "kept", "page"]))
 def main(jobs: int, docs: Path, keep: Path, what: str) -> None:
-    """Test the router's self-tuning on simulated traffic. --what page: write the page from tuning.json."""
+    """Test the router's self-tuning on simulated traffic, and write docs/tuning.md.
+
+    --what kept: from the runs that there are; page: from tuning.json.
+    """
     file = docs / "bench" / "tuning.json"
     if what == "all":
         keep.mkdir(parents=True, exist_ok=True)
@@ -75,6 +78,7 @@ def main(jobs: int, docs: Path, keep: Path, what: str) -> None:
         failed = run_pieces(pieces(keep), keep, jobs, Console(highlight=False))
         if failed:
             raise EldrError(f"{len(failed)} runs failed, the first: {next(iter(failed.values()))}")
+    if what != "page":
         with replacing(file) as out:
             out.write(msgspec.json.format(msgspec.json.encode(collect(keep)), indent=1))
     saved = msgspec.json.decode(file.read_bytes(), type=Saved)

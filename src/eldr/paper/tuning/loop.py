@@ -21,7 +21,7 @@ LEAST_KEPT, TURNS_KEPT = 2000, 10
 MOST_BETWEEN_S = 60.0
 """A study is made each time that the window is all new, and at least as often as this."""
 
-BEGIN, FINAL, END = (0.3, 1.0), (4.2, 5.2), 5.5
+BEGIN, FINAL, END = (0.3, 1.0), (3.2, 4.2), 4.5
 """Times between two studies. Requests that are decided then are the begin, once workers are filled and before
 the first study, and the final phase, after the last study and before the workers run empty; traffic ends."""
 
