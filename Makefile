@@ -8,14 +8,14 @@
 # make results what the benchmarks kept, as docs/results.md and in the README
 # make paper   every figure and table of the paper again, and docs/reproduction.md from them
 # make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim, kmeans,
-#                   ep (expert parallelism), elastic (workers that fail and join)
+#                   ep (expert parallelism), elastic (workers that fail and join), tuning
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help setup check test test-unit test-engine fuzz demo model chaos results paper \
         bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim bench-kmeans \
-        bench-ep bench-elastic
+        bench-ep bench-elastic bench-tuning
 
 help:
 	@grep -E '^# (make|   )' Makefile | cut -c3-
@@ -89,6 +89,10 @@ bench-ep: $(READY)
 
 bench-elastic: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.elastic
+
+# The router's self-tuning in closed loops of simulated traffic, and docs/tuning.md. Ten minutes of one core.
+bench-tuning: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.tuning
 
 # Balanced K-means against k-means-constrained, whose OR-tools have a venv of their own. One thread: others would
 # count as CPU time while they wait.
