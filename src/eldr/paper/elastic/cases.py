@@ -96,11 +96,12 @@ def requests_of(world: World, rng: np.random.Generator) -> Requests:
     context = HEAVY * (float(world.prompt_tokens @ world.weights) + output / 2)
     step_s = world.cost.step_s(world.active_experts(HEAVY, rng), HEAVY, context)
     rate = WORKERS * HEAVY / (output * step_s)
-    number = int(rate * END_S)
-    kind = rng.choice(len(world.weights), number, p=world.weights)
+    arrival_s = poisson_arrivals(int(1.2 * rate * END_S), rate, rng)
+    arrival_s = arrival_s[arrival_s < END_S]
+    kind = rng.choice(len(world.weights), len(arrival_s), p=world.weights)
     return make_requests(
         world.served,
-        poisson_arrivals(number, rate, rng),
+        arrival_s,
         kind,
         world.prompt_tokens[kind],
         world.output_tokens(kind, rng),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from eldr.paper.beyond.candidates import NEIGHBOURS, Costs, Rule, excess_load
 from eldr.paper.beyond.worlds import World
-from eldr.policy.soft_locality import LOAD_WEIGHT
+from eldr.policy.soft_locality import LEAST_DIFFERENCE, LOAD_WEIGHT
 from eldr.sim import Placement
 from eldr.sim.placement import busiest
 from eldr.types import PoolView, RoutingRequest
@@ -64,7 +64,7 @@ class AddedExperts(Rule):
         """Of the mean worker from the best, over the last requests: as soft_locality's unit."""
         now = float(added.mean() - added.min())
         self._unit += (SLOWLY if self._unit else 1.0) * (now - self._unit)
-        return max(self._unit, 1e-9)
+        return max(self._unit, LEAST_DIFFERENCE)
 
     def _chance(self, request: RoutingRequest) -> Floats:
         """[L, E], that a token of the request uses an expert."""
