@@ -41,6 +41,7 @@ def _eldr(policy: str, counts: bool) -> Callable[[Engines, int, Path, Path], lis
     def command(engines: Engines, port: int, profile: Path, _: Path) -> list[str]:
         prefill = engines.counts if counts else engines.prefill
         words = [sys.executable, "-c", "from eldr.cli import main; main()", "serve", "--policy", policy]
+        words += ["--refit", "off", "--tune", "off"]
         words += [*_flags("--prefill", prefill), *_flags("--decode", engines.decode), "--port", str(port)]
         return [*words, "--profile", str(profile)] if counts else words
 

@@ -46,6 +46,7 @@ class RouterProcess:
         flags = [("--prefill", f"{name}={url}") for name, url in prefill.items()]
         flags += [("--decode", f"{name}={url}") for name, url in decode.items()]
         flags += [("--policy", policy), ("--profile", str(profile))]
+        flags += [("--refit", "off"), ("--tune", "off")]  # what is measured is the policy as it is
         flags += [("--host", "127.0.0.1"), ("--port", str(self.port))]
         words = [word for flag in flags for word in flag]
         self._command = [sys.executable, "-c", "from eldr.cli import main; main()", "serve", *words, *more]
