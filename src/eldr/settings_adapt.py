@@ -13,6 +13,7 @@ class AdaptConfig(Struct, frozen=True, forbid_unknown_fields=True):
     refit: its centroids, and without a profile make the first ones. tune: its policy.
     interval_s: the least time between two looks at what it saw. share: of one core that they may take.
     window_s: how far back what it saw goes. lost_s: after so long a worker that is down has left, for this.
+    save: file for the profile of now, with which the router begins if it is there, or None.
     """
 
     refit: bool = True
@@ -21,3 +22,4 @@ class AdaptConfig(Struct, frozen=True, forbid_unknown_fields=True):
     share: Annotated[float, Meta(gt=0, le=1)] = 0.1
     window_s: Seconds = 600.0
     lost_s: Seconds = 60.0
+    save: str | None = None

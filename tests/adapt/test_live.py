@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from eldr.adapt.saving import Saving
 from eldr.adapt.study import Study
 from eldr.adapt.tune import Tuner
 from eldr.config import load_config
+from eldr.profile.artifact import Profile
 from eldr.proxy.membership import MEMBERSHIP
 from eldr.settings_adapt import AdaptConfig
 from support.mock_engine import DOMAINS, engines
@@ -175,3 +177,16 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
 )
 def test_who_learns(settings: dict[str, Any], learns: bool) -> None:
     assert (learning_for(load_config(None, URLS | settings)) is not None) == learns
+
+
+async def test_what_was_learned_is_saved(tmp_path: Path) -> None:
+    file = tmp_path / "learned"
+    async with stack(policy="locality_band", learner=learning(interval_s=1, save=str(file))) as router:
+        await ask(router, "law", "zh", rounds=150)
+        await until(lambda: refits(router))
+        async with asyncio.timeout(5):
+            while not file.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    saved = Profile.load(file)
+    assert saved.workers == 2
+    assert saved.info.model == "mock"

@@ -175,3 +175,21 @@ WORKERS = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", 
 def test_bad_settings(args: list[str], message: str) -> None:
     with pytest.raises(EldrError, match=re.escape(message)):
         command.main(args, standalone_mode=False)
+
+
+async def test_a_router_begins_with_what_it_learned_before_whatever_the_number_of_workers(
+    tmp_path: Path,
+) -> None:
+    domain_profile(("code", "law", "zh")).save(tmp_path / "learned")
+    port = free_port()
+    async with engines(3, {}) as made:
+        args = [*workers(made), "--port", str(port), "--save-profile", str(tmp_path / "learned")]
+        async with serving(*args, "--profile", "not-there") as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            async with (
+                aiohttp.ClientSession() as http,
+                http.post(f"http://127.0.0.1:{port}{COMPLETIONS}", json=PROMPT) as answer,
+            ):
+                assert answer.headers["x-eldr-decode-worker"] == "d1"
+            process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 10)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from dataclasses import replace
+from pathlib import Path
 
 from eldr.adapt.child import ask
 from eldr.adapt.choice import Choice
@@ -111,6 +112,8 @@ class Learning:
         try:
             answer, cpu_s = await ask(self._question(live, seats))
             self._use(answer, seats, live, asked_s)
+            if answer.profile is not None and self._config.save:
+                await asyncio.to_thread(answer.profile.save, Path(self._config.save))
         except Exception:  # whatever it is, it must not stop the router
             live.metrics.refits.labels("failed").inc()
             log.exception("learning failed; the router routes as before")

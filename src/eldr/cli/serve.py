@@ -69,6 +69,7 @@ def _spread(args: list[str]) -> list[str]:
 @click.option("--decision-log", metavar="FILE", help="Append one JSON line a routing decision.")
 @click.option("--processes", type=int, metavar="N", help="Router processes on one port. [1]")
 @click.option("--refit", type=ON_OFF, help="Refit the profile, or make one, by live requests. [on]")
+@click.option("--save-profile", "save", metavar="FILE", help="Keep what was learned there, to begin with it.")
 @click.option("--tune", type=ON_OFF, help="Choose the policy's parameters by live requests. [on]")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
 @click.option("--admin-port", type=int, help="Port of the admin API, on loopback. [none]")
@@ -81,6 +82,7 @@ def command(file: str | None, policy: str | None, options: tuple[str, ...], **fl
     observe = {key: given.pop(key) for key in OBSERVE if key in given}
     given |= {"observe": observe} if observe else {}
     adapt = {key: given.pop(key) == "on" for key in ADAPT if key in given}
+    adapt |= {"save": given.pop("save")} if "save" in given else {}
     given |= {"adapt": adapt} if adapt else {}
     if policy is not None or options:
         given["policy"] = {"options": dict(parse_option(option) for option in options)}

@@ -115,7 +115,8 @@ def _fleets(
         )
     )
     if profile is not None:
-        decode.set_centroids(profile.centroids, one_each="decode" not in discovered_roles(config))
+        changes = "decode" in discovered_roles(config) or config.adapt.save is not None
+        decode.set_centroids(profile.centroids, one_each=not changes)
     return prefill, decode
 
 

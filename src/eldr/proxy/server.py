@@ -41,7 +41,7 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
 
     reload: how to read the workers again, if they come from a file. learners: see requests, run beside.
     """
-    profile = Profile.load(Path(config.profile)) if config.profile else None
+    profile = _profile(config)
     if config.processes > 1:
         _serve_shared(config, profile, reload, learners)
         return
@@ -52,6 +52,14 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_serve(config, profile, policies, listener, reload=reload, learner=learner))
+
+
+def _profile(config: Config) -> Profile | None:
+    """What was learned before, if that was saved, or what was given."""
+    if config.adapt.save and Path(config.adapt.save).exists():
+        log.info("beginning with what was learned before, %s", config.adapt.save)
+        return Profile.load(Path(config.adapt.save))
+    return Profile.load(Path(config.profile)) if config.profile else None
 
 
 def _serve_shared(
