@@ -1,24 +1,30 @@
 """The study of expert parallelism, on a world that takes milliseconds."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from eldr.paper.beyond import cases as beyond_cases
 from eldr.paper.beyond import worlds as beyond_worlds
 from eldr.paper.beyond.cases import BAND, JSQ, SOFT
-from eldr.paper.parallel import cases, page, results, worlds
+from eldr.paper.parallel import cases, page, results, validity, worlds
 from eldr.paper.parallel.candidates import AddedExperts
 from eldr.paper.parallel.cases import CANDIDATES, Case, measured
 from eldr.paper.parallel.results import Row, Saved
 from eldr.paper.parallel.worlds import Setting, cost_on, placement_on, world_on
 from eldr.sim import Placement
 from eldr.sim.costs import named_cost
+from eldr.traces import DecodeIds
 from eldr.types import PoolView, RoutingRequest
 
+from . import made_up
 from .test_beyond import tiny
 
+COUNTED = {"placement": "linear", "ranks": 4, "redundant": 0, "batch": 16}
+COUNTED |= {"counted": 5.0, "expected": 5.1, "of_means": 4.5}
 SETTINGS = (Setting(4, "split"), Setting(4, "linear"), Setting(4, "own", 4))
 
 
@@ -101,7 +107,10 @@ def test_page_and_plot_come_from_the_saved_runs(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(module, "SEEDS", (0, 1))
     for one in cases.pieces(str(tmp_path)):
         one.run(one.path(tmp_path))
+    one = validity.validity()
+    one.path(tmp_path).write_bytes(msgspec.json.encode([COUNTED]))
     saved = results.collect(tmp_path)
+    assert "| 4 | 0 | linear | 16 | 5.00 | +2.0 % | -10.0 % |" in page.validity(saved)
     split, linear = saved.rows
     assert saved.left(split, SOFT) == 1
     gains = [row.change(SOFT, "p50_ms").mean for row in (linear, split)]
@@ -118,5 +127,18 @@ def test_candidates_are_shown_with_their_average(monkeypatch: pytest.MonkeyPatch
     better = values | {"p50_ms": [9.0, 9.0]}
     rules = {JSQ: values} | dict.fromkeys((BAND, SOFT, *CANDIDATES), better)
     row = Row(case="tasks, heavy", setting=Setting(4, "linear"), rules=rules)
-    text = page.candidates(Saved(created_at="", machine={}, seeds=2, rows=[row]))
+    text = page.candidates(Saved(created_at="", machine={}, seeds=2, rows=[row], validity=[]))
     assert text.count("-10.0 ± 0.0 %") == text.count("**-10.0 %**") == 1 + len(CANDIDATES)
+
+
+def test_counts_of_recorded_ids_and_expectations_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that always choose the same experts: nothing is left to chance."""
+    ids = DecodeIds.join([np.full((5, 2, 2), 2 * request + np.arange(2), np.uint8) for request in range(4)])
+    traces = replace(made_up.traces(requests=4, layers=2), ids=ids, rates=None)
+    monkeypatch.setattr(validity, "gpt_oss_20b", lambda: traces)
+    monkeypatch.setattr(validity, "BATCHES", (4,))
+    monkeypatch.setattr(validity, "RANKS", ((2, 0),))
+    for row in validity.compared():
+        assert row["counted"] == pytest.approx(4)
+        assert row["expected"] == pytest.approx(4, abs=1e-3)
+        assert row["of_means"] == pytest.approx(4)

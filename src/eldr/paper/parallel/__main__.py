@@ -3,6 +3,7 @@
 from eldr.paper.parallel.cases import pieces
 from eldr.paper.parallel.page import draw, write_page
 from eldr.paper.parallel.results import Saved, collect
+from eldr.paper.parallel.validity import validity
 from eldr.paper.study import Study
 from eldr.program import run
 
@@ -10,7 +11,7 @@ STUDY = Study(
     name="expert_parallelism",
     page="expert-parallelism.md",
     saved=Saved,
-    pieces=pieces,
+    pieces=lambda kept: [validity(), *pieces(kept)],
     collect=collect,
     draw=draw,
     write_page=write_page,

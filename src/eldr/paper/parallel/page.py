@@ -17,9 +17,35 @@ COLORS = {BAND: policy_color(BAND), SOFT: "#009E73"}
 
 def write_page(saved: Saved, page: Path) -> None:
     """Put the generated parts into the page. ConfigError where a mark is missing."""
+    replace_part(page, "validity", validity(saved))
     replace_part(page, "settings", settings(saved))
     replace_part(page, "left", left(saved))
     replace_part(page, "candidates", candidates(saved))
+
+
+def validity(saved: Saved) -> str:
+    """Expected numbers against counted ones."""
+    head = [
+        "ranks",
+        "redundant",
+        "placement",
+        "batch",
+        "counted",
+        "expected maximum",
+        "maximum of expectations",
+    ]
+    return table(
+        head,
+        [
+            [
+                *(str(value) for value in (row.ranks, row.redundant, row.placement, row.batch)),
+                f"{row.counted:.2f}",
+                f"{row.error:+.1f} %",
+                f"{row.error_of_means:+.1f} %",
+            ]
+            for row in saved.validity
+        ],
+    )
 
 
 def settings(saved: Saved) -> str:

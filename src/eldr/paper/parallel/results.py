@@ -12,6 +12,7 @@ from eldr.paper.beyond.cases import JSQ, SEEDS
 from eldr.paper.beyond.results import Spread
 from eldr.paper.beyond.suite import ratios
 from eldr.paper.parallel.cases import CANDIDATES, CASES, LIVE, SETTINGS, TRIED, Case, piece
+from eldr.paper.parallel.validity import validity
 from eldr.paper.parallel.worlds import Setting
 from eldr.paper.stats import interval
 
@@ -35,6 +36,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return interval(self.rules[rule][metric])[0]
 
 
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """See eldr.paper.parallel.validity."""
+
+    placement: str
+    ranks: int
+    redundant: int
+    batch: int
+    counted: float
+    expected: float
+    of_means: float
+
+    @property
+    def error(self) -> float:
+        """Of the expected maximum, percent."""
+        return 100 * (self.expected / self.counted - 1)
+
+    @property
+    def error_of_means(self) -> float:
+        """Of the maximum of expectations, percent."""
+        return 100 * (self.of_means / self.counted - 1)
+
+
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """docs/bench/expert_parallelism.json. created_at: UTC, ISO 8601."""
 
@@ -42,6 +65,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     machine: dict[str, Any]
     seeds: int
     rows: list[Row]
+    validity: list[Counted]
 
     def of(self, case: str, setting: Setting) -> Row:
         """The row of a case and setting."""
@@ -65,6 +89,7 @@ def collect(kept: Path) -> Saved:
         machine=describe_machine(),
         seeds=len(SEEDS),
         rows=[_row(case, setting, kept) for case in CASES for setting in SETTINGS],
+        validity=msgspec.convert(validity().load(kept), list[Counted]),
     )
 
 
