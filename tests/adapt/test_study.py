@@ -71,11 +71,25 @@ def test_where_the_choice_was_made_later_nothing_is_said_of_its_agreement() -> N
     assert found.saving.mean_error is None
 
 
+def in_one_piece(seen: Window) -> Window:
+    """Answers whose tokens all came at once."""
+    return replace(seen, finish_s=seen.first_token_s)
+
+
+def with_a_pause(seen: Window) -> Window:
+    """An hour without a request in the middle."""
+    later = 3600.0 * (np.arange(len(seen)) >= len(seen) // 2)
+    moved = {name: getattr(seen, name) + later for name in ("decided_s", "first_token_s", "finish_s")}
+    return replace(seen, **moved)
+
+
 @pytest.mark.parametrize(
     ("seen", "has", "reason"),
     [
         (window(number=60), ALL, "60 requests with a TPOT, 100 are needed"),
+        (in_one_piece(window(number=300)), ALL, "0 requests with a TPOT"),
         (window(number=150), ALL, "times as long as a request takes"),
+        (with_a_pause(window(number=300)), ALL, "requests came in 2 of 20 blocks of time, 4 are needed"),
         (window(number=300), ~ALL, "no decode worker has a centroid"),
         (replace(window(number=300), counts=np.zeros((300, 2, 16), np.uint16)), ALL, "no request has expert"),
         (window(number=300), ALL[:1], "one decode worker leaves no choice"),

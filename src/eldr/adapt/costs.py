@@ -104,7 +104,7 @@ def _prior(window: Window, seen: Batches) -> Floats:
     context = float((window.prompt_tokens + window.output_tokens / 2)[known].mean())
     theta = np.array([cost.fixed_s, cost.active_s, cost.sequence_s + cost.context_s * context])
     usual = theta @ [1.0, seen.active[known].mean(), seen.batch[known].mean()]
-    scaled: Floats = theta * float(np.nanmedian(window.tpot_s)) / usual
+    scaled: Floats = theta * float(np.median(window.tpot_s[window.tpot_s > 0])) / usual
     return scaled
 
 

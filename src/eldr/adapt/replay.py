@@ -50,7 +50,7 @@ class Traffic:
         """
         start_s, blocks = span.start_s + span.turn_s, blocks_of(span)
         place = (window.decided_s - start_s) / (span.end_s - start_s) * blocks
-        known = np.isfinite(window.tpot_s)
+        known = window.tpot_s > 0
         counted = np.flatnonzero((place >= 0) & (place < blocks) & known)
         return cls(
             requests=_requests(window, rates, transform.transform_many(window.counts)),

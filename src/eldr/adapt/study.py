@@ -64,6 +64,9 @@ def study(
     if blocks_of(span) < LEAST_BLOCKS:
         return Study(len(window), learned, (), None, _too_short(span))
     traffic = Traffic.of(window, rates, span, transform, centroids, has_centroid)
+    if (filled := len(np.unique(traffic.block))) < LEAST_BLOCKS:
+        why = f"requests came in {filled} of {blocks_of(span)} blocks of time, {LEAST_BLOCKS} are needed"
+        return Study(len(window), learned, (), None, why)
     choices = dict.fromkeys((current, JSQ, DEFAULT, *candidates))
     replays = {choice: replay(traffic, learned.cost, choice, seed) for choice in choices}
     observed, decided_s = (column[traffic.counted] for column in (window.tpot_s, window.decided_s))
@@ -73,7 +76,7 @@ def study(
 
 
 def _too_little(window: Window, has_centroid: npt.NDArray[np.bool_]) -> str | None:
-    timed = int(np.isfinite(window.tpot_s).sum())
+    timed = int((window.tpot_s > 0).sum())  # 0 where an answer came in one piece
     if timed < LEAST_REQUESTS:
         return f"{timed} requests with a TPOT, {LEAST_REQUESTS} are needed"
     if not window.counted.any():
