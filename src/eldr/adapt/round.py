@@ -75,7 +75,8 @@ def answer(question: Question) -> Answer:
     if profile is None:
         return _first(question, _window(question, question.sample))
     if question.refits:
-        found = _again(question, _window(question, question.sample), profile)
+        window = _window(question, question.sample)
+        found = refitted(window, question.seats, profile, question.since_s, question.seed)
         if found.profile is not None:
             return found
     else:
@@ -134,15 +135,14 @@ def _first(question: Question, window: Window) -> Answer:
     return Answer(profile, f"first profile, of {len(window)} live requests", refit=found)
 
 
-def _again(question: Question, window: Window, profile: Profile) -> Answer:
-    """Test for drift, and refit with what is new where that is better or the pool has changed."""
-    seats = question.seats
+def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, seed: int) -> Answer:
+    """Test for drift since a time, and refit with what is new where that is better or the pool has changed."""
     assert seats.centroids is not None
     assert seats.left is not None
     signatures = profile.signature_transform().transform_many(window.counts)
     signed = signatures.any(axis=1)
     signatures, decided_s = signatures[signed], window.decided_s[signed]
-    new, stale_s = decided_s > question.since_s, None
+    new, stale_s = decided_s > since_s, None
     seen = _drift(signatures[new], seats)
     if seen is not None and seen.alarm:
         stale_s = float(np.median(decided_s[new]))
@@ -150,7 +150,7 @@ def _again(question: Question, window: Window, profile: Profile) -> Answer:
     needed = ROWS_A_WORKER * len(seats.worker_ids)
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
-    found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, question.seed)
+    found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, seed)
     if not found.worth_it:
         return Answer(None, f"centroids stay: {found.reason}", stale_s, found, seen)
     info = _of_now(profile.info, len(signatures))
