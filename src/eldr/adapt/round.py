@@ -136,7 +136,7 @@ def _first(question: Question, window: Window) -> Answer:
 
 
 def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, seed: int) -> Answer:
-    """Test for drift since a time, and refit with what is new where that is better or the pool has changed."""
+    """Test for drift since a time; refit with what is new where that is better or the pool has changed."""
     assert seats.centroids is not None
     assert seats.left is not None
     signatures = profile.signature_transform().transform_many(window.counts)
