@@ -16,7 +16,7 @@ CAUTION_LEVEL = 0.5
 """Of the interval of a 99th percentile, against a change: where it is above the limit three times in four."""
 
 LEAST_GAIN = 0.01
-"""A change that gains less is not made, however certain the gain is."""
+"""A change that gains less is not made, however certain the gain is; only back to the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ def compare(
 ) -> tuple[Tried, ...]:
     """Judge all choices, best mean first. replays: TPOT [M] of each, among them `current`, JSQ and DEFAULT.
 
-    A choice wins if its mean is lower than the current one's, by LEAST_GAIN and for certain at LEVEL, and its
-    tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the default's where that is
-    longer, so that the default can always be returned to. Where the current one's tail is longer than the
+    A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN unless it is
+    the default, and its tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the
+    default's where that is longer, so that the default can always be returned to. Where the current one's tail is longer than the
     limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter than the current one's, by
     as much and for certain, if its mean is not higher by LEAST_GAIN.
     """
@@ -79,7 +79,7 @@ class _Judge:
             return False, "current"
         if tail.above:
             return False, f"its tail is longer than that of {self._limit}"
-        if mean.ratio <= -LEAST_GAIN and mean.below:
+        if mean.below and (mean.ratio <= -LEAST_GAIN or choice == DEFAULT):
             return True, "faster"
         if self._long_tail and mean.ratio < LEAST_GAIN:
             shorter = self._tail(choice, self._current, TAIL_LEVEL)

@@ -121,10 +121,11 @@ def _estimate_row(runs: list[Run]) -> list[str]:
 
 def recovery(saved: Saved) -> str:
     """From bad starts."""
-    head = ["case", "start", "before the first study", "changed", "final mean", "final p99"]
+    head = ["case", "every", "start", "before the first study", "changed", "final mean", "final p99"]
     body = [
         [
             run.title,
+            f"{run.every_s:.0f} s",
             BAD_STARTS[start],
             f"{run.change_at_begin(start):+.1f} %",
             _changes(run, start),
