@@ -46,9 +46,9 @@ def compare(
 
     A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN unless it is
     the default, and its tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the
-    default's where that is longer, so that the default can always be returned to. Where the current one's tail is longer than the
-    limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter than the current one's, by
-    as much and for certain, if its mean is not higher by LEAST_GAIN.
+    default's where that is longer, so that the default can always be returned to. Where the current one's
+    tail is longer than the limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter
+    than the current one's, by as much and for certain, if its mean is not higher by LEAST_GAIN.
     """
     judge = _Judge(replays, block, current, seed)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
