@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adapt.seen import record
-from eldr.adapt.window import GONE, Recorder, Sampler, Window
+from eldr.adapt.window import GONE, Recorder, Sampler, Seen, Window
 from eldr.types import ExpertCounts
 from support.mock_engine import TOP_K, domain_counts
 
@@ -15,7 +15,7 @@ COUNTS = ExpertCounts(domain_counts("law", 20), TOP_K, 20, 20)
 
 def served(recorder: Recorder, times: int, every_s: float, start_s: float = 0.0, **given: Any) -> None:
     for number in range(times):
-        recorder.add(record(number, decided_s=start_s + number * every_s, **given), COUNTS)
+        recorder.add(Seen.of(record(number, decided_s=start_s + number * every_s, **given), COUNTS))
 
 
 def decided_s(recorder: Recorder) -> list[float]:
@@ -60,7 +60,7 @@ def test_a_sample_gets_denser_when_there_is_less_traffic() -> None:
 def test_requests_without_counts_are_only_in_the_record_without_gaps() -> None:
     sampler, recorder = Sampler(10, 60), Recorder(10)
     for kept in (sampler, recorder):
-        kept.add(record(0, decided_s=0.0), None)
+        kept.add(Seen.of(record(0, decided_s=0.0), None))
     assert (len(sampler), len(recorder)) == (0, 1)
 
 
@@ -75,8 +75,8 @@ def test_what_is_stale_is_forgotten() -> None:
 
 def test_columns_are_in_order_of_decision_and_name_workers_by_number() -> None:
     recorder = Recorder(10)
-    recorder.add(record(0, decided_s=2.0, worker="d1", output_tokens=1), COUNTS)
-    recorder.add(record(1, decided_s=1.0, worker="gone", first_token_s=None), None)
+    recorder.add(Seen.of(record(0, decided_s=2.0, worker="d1", output_tokens=1), COUNTS))
+    recorder.add(Seen.of(record(1, decided_s=1.0, worker="gone", first_token_s=None), None))
     window = Window.of(recorder.seen(), ("d0", "d1"), (2, 8), TOP_K)
     assert window.worker.tolist() == [GONE, 1]
     assert window.counted.tolist() == [False, True]
@@ -87,8 +87,7 @@ def test_columns_are_in_order_of_decision_and_name_workers_by_number() -> None:
 
 
 def test_counts_that_are_too_large_are_cut() -> None:
-    recorder = Recorder(1)
-    recorder.add(record(0, decided_s=0.0), ExpertCounts(domain_counts("law", 70_000), TOP_K, 70_000, 70_000))
-    kept = recorder.seen()[0].counts
+    many = ExpertCounts(domain_counts("law", 70_000), TOP_K, 70_000, 70_000)
+    kept = Seen.of(record(0, decided_s=0.0), many).counts
     assert kept is not None
     assert kept.max() == 65_535

@@ -12,7 +12,7 @@ from eldr.adapt.learned import Learned, told
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.seats import PoolWatch, Seats
 from eldr.adapt.tune import Tuner
-from eldr.adapt.window import Recorder, Sampler
+from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
 from eldr.proxy.learner import Live
@@ -62,20 +62,22 @@ class Learning:
         self._new = 0
 
     def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
-        """Keep a request; with counts of another model than those before, begin anew."""
-        if counts is None:
-            self._latest.add(record, None)
-            return
+        """Keep a request."""
+        if counts is not None:
+            self._check(counts)
+            self._new += 1
+        seen = Seen.of(record, counts)
+        self._sample.add(seen)
+        self._latest.add(seen)
+
+    def _check(self, counts: ExpertCounts) -> None:
+        """Begin anew with counts of another model than those before."""
         shape = (*counts.counts.shape, counts.top_k)
-        if shape != self._shape:
-            if self._shape:
-                log.warning("expert counts are %s now, and were %s: learning begins anew", shape, self._shape)
-            self._shape = shape
+        if self._shape and shape != self._shape:
+            log.warning("expert counts are %s now, and were %s: learning begins anew", shape, self._shape)
             self._sample.forget()
             self._latest.forget()
-        self._new += 1
-        self._sample.add(record, counts)
-        self._latest.add(record, counts)
+        self._shape = shape
 
     def begin(self, live: Live) -> Learned:
         """What the router routes by at its start, or was told by the process whose place this one takes."""

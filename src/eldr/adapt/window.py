@@ -25,6 +25,13 @@ class Seen:
     record: RequestRecord
     counts: SmallCounts | None
 
+    @classmethod
+    def of(cls, record: RequestRecord, counts: ExpertCounts | None) -> Self:
+        """The request with its counts in half of their room."""
+        if counts is None:
+            return cls(record, None)
+        return cls(record, np.minimum(counts.counts, np.iinfo(np.uint16).max).astype(np.uint16))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
@@ -93,10 +100,10 @@ class Recorder:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def add(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
+    def add(self, seen: Seen) -> None:
         """Keep a request, unless it is of no use."""
-        if record.outcome == "ok" and record.decided_s is not None:
-            self._keep(Seen(record, None if counts is None else _small(counts)))
+        if seen.record.outcome == "ok" and seen.record.decided_s is not None:
+            self._keep(seen)
 
     def seen(self) -> list[Seen]:
         """What is kept, oldest first."""
@@ -118,10 +125,10 @@ class Sampler(Recorder):
         super().__init__(capacity)
         self._window_s, self._every, self._passed = window_s, 1, 0
 
-    def add(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
+    def add(self, seen: Seen) -> None:
         self._passed += 1
-        if counts is not None and self._passed % self._every == 0:
-            super().add(record, counts)
+        if seen.counts is not None and self._passed % self._every == 0:
+            super().add(seen)
 
     def _keep(self, seen: Seen) -> None:
         if len(self._seen) == self._seen.maxlen:
@@ -132,11 +139,6 @@ class Sampler(Recorder):
             elif span_s > 2 * self._window_s and self._every > 1:
                 self._every //= 2
         super()._keep(seen)
-
-
-def _small(counts: ExpertCounts) -> SmallCounts:
-    """The counts in half of their room."""
-    return np.minimum(counts.counts, np.iinfo(np.uint16).max).astype(np.uint16)
 
 
 def _times(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
