@@ -18,7 +18,6 @@ from eldr.adapt.study import Study
 from eldr.adapt.tune import Tuner
 from eldr.config import load_config
 from eldr.profile.artifact import Profile
-from eldr.proxy.membership import MEMBERSHIP
 from eldr.settings_adapt import AdaptConfig
 from support.mock_engine import DOMAINS, engines
 from support.profiles import domain_profile
@@ -87,11 +86,11 @@ async def test_a_worker_that_joins_gets_a_cluster_and_one_that_leaves_gives_it_b
     ):
         new[0].blocks = router.decode[0].blocks
         await ask(router, "code", "law", "zh", rounds=60)
-        await router.app[MEMBERSHIP].add("decode", new[0].url, "new")
+        await router.app.membership.add("decode", new[0].url, "new")
         await until(lambda: refits(router))
         assert len(set(await ask(router, "code", "law", "zh", rounds=5))) == 3
         await ask(router, "code", "law", "zh", rounds=20)
-        router.app[MEMBERSHIP].remove("d1")
+        router.app.membership.remove("d1")
         await until(lambda: _more(router, 1))
         workers = await ask(router, "code", "law", "zh", rounds=5)
         assert set(workers) == {"d0", "new"}

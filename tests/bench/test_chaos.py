@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from click.testing import CliRunner
 
 from eldr.bench import chaos, chaos_engine, chaos_lag
@@ -18,8 +19,7 @@ from eldr.bench.chaos import PROBES, main, violations
 from eldr.bench.chaos_clients import Clients, judge
 from eldr.bench.chaos_engine import word
 from eldr.bench.chaos_lag import Overload
-from eldr.proxy.app import Handler
-from support.stack import served as served_at
+from support.stack import aiohttp_served as served_at
 
 WORDS = [word("0 p", index) for index in range(3)]
 ERROR = b'data: {"error":{"message":"broke off"}}\n\n'

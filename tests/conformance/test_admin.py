@@ -11,13 +11,12 @@ import pytest
 
 from eldr.errors import ConfigError
 from eldr.proxy.admin import admin_key, admin_site, create_admin_app
-from eldr.proxy.membership import MEMBERSHIP
 from eldr.settings_fleet import AdminConfig
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.raw import exchange, status_of
 from support.serving import free_port
-from support.stack import COMPLETIONS, Stack, served, stack
+from support.stack import COMPLETIONS, Stack, aiohttp_served, stack
 
 PROMPT = {"prompt": "a law text", "max_tokens": 4}
 KEY = "a-long-secret"
@@ -44,7 +43,7 @@ class Admin:
 async def administered(**settings: Any) -> AsyncIterator[tuple[Stack, Admin]]:
     async with (
         stack(**settings) as s,
-        served(create_admin_app(s.app[MEMBERSHIP], KEY)) as url,
+        aiohttp_served(create_admin_app(s.app.membership, KEY)) as url,
     ):
         yield s, Admin(url, s.http)
 
@@ -296,7 +295,7 @@ async def test_a_key_in_a_header_that_is_refused_is_not_in_the_log(
     (tmp_path / "key").write_text(KEY)
     async with stack(decode=1) as s:
         config = AdminConfig(port=free_port(), key_file=str(tmp_path / "key"))
-        async with admin_site(config, s.app[MEMBERSHIP]):
+        async with admin_site(config, s.app.membership):
             head = f"GET /workers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}{more}\r\n\r\n"
             answer = await exchange(f"http://127.0.0.1:{config.port}", head.encode())
     assert status_of(answer) == 400

@@ -20,7 +20,7 @@ from eldr.errors import NoWorkerError
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.discovery.file import Reload
-from eldr.proxy.membership import MEMBERSHIP, Membership
+from eldr.proxy.membership import Membership
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
@@ -64,10 +64,10 @@ async def routed(
     config = reload.load() if reload else load_config(None, {"wait_s": wait_s, **settings})
     async with (
         running_app(config, profile, policies, None, reload) as app,
-        served(app) as url,
+        served(app, config) as url,
         aiohttp.ClientSession() as http,
     ):
-        yield Routed(url, app[MEMBERSHIP], http)
+        yield Routed(url, app.membership, http)
 
 
 @pytest.fixture

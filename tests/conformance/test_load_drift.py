@@ -22,9 +22,9 @@ async def test_a_restarted_router_sees_the_load_that_it_did_not_start(policy: st
         for engine in decode:
             engine.faults.delay_s = 0.5
         urls = {"prefill": [prefill[0].url], "decode": [engine.url for engine in decode]}
-        rng = np.random.default_rng(0)
+        config, rng = load_config(None, urls), np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
-        async with running_app(load_config(None, urls), None, policies) as app, served(app) as url:
+        async with running_app(config, None, policies) as app, served(app, config) as url:
 
             async def ask() -> str:
                 async with client.http.post(url + COMPLETIONS, json=PROMPT) as answer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from support.stack import served
+from support.stack import aiohttp_served
 
 KUBECONFIG = """
 apiVersion: v1
@@ -112,7 +112,7 @@ async def fake_kubernetes(folder: Path) -> AsyncIterator[tuple[FakeKubernetes, s
     cluster = FakeKubernetes()
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/{namespace}/pods", cluster.list_or_watch)
-    async with served(app) as url:
+    async with aiohttp_served(app) as url:
         path = folder / "kubeconfig"
         path.write_text(KUBECONFIG.format(url=url))
         yield cluster, str(path)

@@ -11,7 +11,7 @@ from eldr.errors import EldrError
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.discovery.reconcile import Reconciler
 from eldr.proxy.discovery.source import DiscoveryError, Wanted
-from eldr.proxy.membership import MEMBERSHIP, Membership
+from eldr.proxy.membership import Membership
 from support.stack import COMPLETIONS, Stack, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
@@ -21,7 +21,7 @@ PROMPT = {"prompt": "hello world", "max_tokens": 4}
 async def reconciled(decode: int = 3) -> AsyncIterator[tuple[Stack, Reconciler, Membership]]:
     """A stack whose workers are those of a source named "x"."""
     async with stack(decode=decode) as s:
-        membership = s.app[MEMBERSHIP]
+        membership = s.app.membership
         reconciler = Reconciler(membership, RouterMetrics())
         reconciler.hold("x", wanted(s, *range(decode)))
         yield s, reconciler, membership

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from eldr.config import Config, load_config, parse_option
 from eldr.errors import ConfigError
 from eldr.proxy.admin import create_admin_app
-from eldr.proxy.membership import MEMBERSHIP
 from fuzz.inputs import JSON
 from fuzz.live import Router, beside
 from support.raw import status_of
-from support.stack import served, stack
+from support.stack import aiohttp_served, stack
 
 KEY = "secret"
 A_FEW = settings(max_examples=settings.default.max_examples // 4)
@@ -95,7 +94,7 @@ def admin() -> Iterator[Router]:
 
 @asynccontextmanager
 async def _administered() -> AsyncIterator[Router]:
-    async with stack() as made, served(create_admin_app(made.app[MEMBERSHIP], KEY)) as url:
+    async with stack() as made, aiohttp_served(create_admin_app(made.app.membership, KEY)) as url:
         yield Router(int(url.rpartition(":")[2]), made.prefill[0])
 
 

@@ -13,7 +13,6 @@ from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
 from eldr.policy import create_policy
 from eldr.pool import Worker
 from eldr.profile.artifact import Profile
-from eldr.proxy.membership import MEMBERSHIP
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.running import running_app
 from eldr.proxy.startup import check_named_workers
@@ -227,7 +226,7 @@ async def test_a_worker_whose_restart_only_one_check_saw_is_asked_for_its_model_
     async with stack(health_interval_s=0.03) as s:
         engine = s.decode[0]
         engine.healthy = False
-        while s.app[MEMBERSHIP].seen("d0").problem is None:  # noqa: ASYNC110
+        while s.app.membership.seen("d0").problem is None:  # noqa: ASYNC110
             await asyncio.sleep(0)
         engine.model, engine.root, engine.healthy = "other", "other", True
         await until(s, "d0", up=False)

@@ -11,12 +11,14 @@ from typing import Any
 import aiohttp
 import numpy as np
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from multidict import CIMultiDictProxy
 
 from eldr.config import Config, load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
-from eldr.proxy.front import FrontRunner
+from eldr.proxy.app import App
+from eldr.proxy.front import Front
 from eldr.proxy.learner import Learner
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
@@ -34,7 +36,7 @@ class Stack:
     decode: list[MockEngine]
     url: str
     http: aiohttp.ClientSession
-    app: web.Application
+    app: App
 
     async def post(
         self, path: str = COMPLETIONS, headers: dict[str, str] | None = None, **body: Any
@@ -125,14 +127,20 @@ async def stack(
 
 
 @asynccontextmanager
-async def served(app: web.Application, config: Config | None = None) -> AsyncIterator[str]:
-    """The URL of an application that is served; with the router's settings, as `eldr serve` serves it."""
-    runner = FrontRunner(app, config, drain_s=1) if config else web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
+async def served(app: App, config: Config) -> AsyncIterator[str]:
+    """The URL of a router's application that is served as `eldr serve` serves it."""
+    front, tls = Front(app.answer, config, app.metrics), server_tls(config.security)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(front.connection, "127.0.0.1", 0, ssl=tls)
     try:
-        tls = server_tls(config.security) if config else None
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        await runner.cleanup()
+        server.close()
+        await front.drain(1)
+
+
+@asynccontextmanager
+async def aiohttp_served(app: web.Application) -> AsyncIterator[str]:
+    """The URL of an application of aiohttp that is served."""
+    async with TestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")

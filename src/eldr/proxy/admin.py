@@ -12,12 +12,11 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 from msgspec import Meta, Struct
 
 from eldr.errors import ConfigError
-from eldr.proxy.answers import error_answer
-from eldr.proxy.app import Handler, openai_errors
+from eldr.proxy.answers import error_body
 from eldr.proxy.changes import Change, Changes, Did
 from eldr.proxy.fields import JSON_ERRORS
 from eldr.proxy.membership import Membership, Seen, UnknownWorkerError
@@ -93,7 +92,7 @@ def create_admin_app(membership: Membership, key: str, changes: Changes | None =
         return web.Response(status=204)
 
     app = web.Application(
-        client_max_size=BODY_LIMIT_BYTES, middlewares=[openai_errors, _only_with(key), _config_errors]
+        client_max_size=BODY_LIMIT_BYTES, middlewares=[_openai_errors, _only_with(key), _config_errors]
     )
     app.router.add_get("/workers", list_all)
     app.router.add_post("/workers", add)
@@ -148,9 +147,7 @@ def _only_with(key: str) -> Middleware:
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
         if hmac.compare_digest(given, expected):
             return await handler(request)
-        return error_answer(
-            401, "the admin API needs its key: Authorization: Bearer KEY", "authentication_error"
-        )
+        return _error(401, "the admin API needs its key: Authorization: Bearer KEY", "authentication_error")
 
     return check
 
@@ -161,8 +158,25 @@ async def _config_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except UnknownWorkerError as error:
-        return error_answer(404, str(error), "not_found_error")
+        return _error(404, str(error), "not_found_error")
     except ConfigError as error:
-        return error_answer(400, str(error), "invalid_request_error")
+        return _error(400, str(error), "invalid_request_error")
     except JSON_ERRORS as error:
-        return error_answer(400, f"the body is not as expected: {error}", "invalid_request_error")
+        return _error(400, f"the body is not as expected: {error}", "invalid_request_error")
+
+
+@web.middleware
+async def _openai_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer unknown paths and methods in OpenAI's error form."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _error(404, f"Unknown path: {request.method} {request.path}", "not_found_error")
+    except web.HTTPMethodNotAllowed:
+        return _error(405, f"{request.path} does not take {request.method}", "invalid_request_error")
+
+
+def _error(status: int, message: str, kind: str) -> web.Response:
+    return web.Response(
+        status=status, body=error_body(status, message, kind), content_type="application/json"
+    )

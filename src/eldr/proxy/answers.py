@@ -1,7 +1,8 @@
 """The router's own answers, in OpenAI's error form."""
 
 import msgspec
-from aiohttp import web
+
+from eldr.proxy.response import Response, json_response
 
 
 def error_body(status: int, message: str, kind: str, param: str | None = None) -> bytes:
@@ -20,12 +21,9 @@ def error_event(status: int, message: str, kind: str, named: bool) -> bytes:
     )
 
 
-def error_answer(status: int, message: str, kind: str, retry_after_s: int | None = None) -> web.Response:
+def error_answer(status: int, message: str, kind: str, retry_after_s: int | None = None) -> Response:
     """An answer that says what went wrong in the router or on the way to a worker."""
-    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-    return web.Response(
-        status=status,
-        body=error_body(status, message, kind),
-        content_type="application/json",
-        headers=headers,
-    )
+    answer = json_response(error_body(status, message, kind), status)
+    if retry_after_s is not None:
+        answer.headers["Retry-After"] = str(retry_after_s)
+    return answer

@@ -4,7 +4,6 @@ import time
 from functools import cached_property
 from typing import Any
 
-from aiohttp import web
 from multidict import CIMultiDict
 
 from eldr.clock import Clock
@@ -14,7 +13,7 @@ from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
 from eldr.proxy.dialects import COMPLETIONS, DIALECTS
 from eldr.proxy.fields import Body
-from eldr.proxy.keys import CHECKED
+from eldr.proxy.request import Request
 from eldr.proxy.trace import NO_TRACE
 from eldr.types import Decision, ExpertCounts, PoolView, RoutingRequest, Vector
 
@@ -29,7 +28,7 @@ class Call:
     dialect: the API; it does not matter for a path that is not handed off.
     """
 
-    def __init__(self, request: web.Request, clock: Clock, label_header: str) -> None:
+    def __init__(self, request: Request, clock: Clock, label_header: str) -> None:
         self.request = request
         self.clock = clock
         self.request_id = headers.client_request_id(request)
@@ -88,7 +87,7 @@ class Call:
 
     @cached_property
     def _engine_headers(self) -> CIMultiDict[str]:
-        return headers.to_engine(self.request.headers, self.engine_id, CHECKED in self.request)
+        return headers.to_engine(self.request.headers, self.engine_id, self.request.authorized)
 
     def answer_headers(self) -> CIMultiDict[str]:
         """What the router adds to every answer."""

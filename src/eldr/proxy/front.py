@@ -1,167 +1,303 @@
-"""Connections of clients: what they may send, how slowly, and how slowly they may read.
+"""Connections of clients: HTTP/1.1 as a server speaks it, and how slowly a client may write and read.
 
-aiohttp parses and answers; this adds the limits that it lacks (docs/operations.md, "Limits"). A client that
-reads nothing for too long, or never ends its headers, loses its connection, which cancels its request.
+A request is read as eldr.proxy.request and eldr.proxy.body say, and answered before the next one on its
+connection is looked at. A client that reads nothing for too long, or never ends its headers, loses its
+connection (docs/operations.md, "Limits"). The request of a client that leaves is cancelled.
 """
 
 import asyncio
 import logging
-from functools import partial
-from typing import Any
-
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from collections.abc import Callable
+from typing import cast
 
 from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
-from eldr.proxy.app import DIRECT, METRICS, Handler
-from eldr.proxy.stream import Listener
-from eldr.settings_front import LimitConfig
+from eldr.proxy.app import Handler
+from eldr.proxy.patience import Deadline, StallWatch
+from eldr.proxy.request import Listener, RefusedHeadError, Request, check_unfinished, parse_head
+from eldr.proxy.response import CONTINUE, whole
 
 log = logging.getLogger(__name__)
 
-AT_ONCE_S = 0.01
-"""A drain that takes no time: aiohttp takes 0 to mean that there is no limit."""
+HEAD_END = b"\r\n\r\n"
+MOST_HELD_BYTES = 64 * 1024
+"""Of what a client sent and nobody has read yet; then it must wait."""
 
-TOO_MANY_HEADERS = "Too many headers received"
-"""aiohttp's words, which are all that tells this from what is no HTTP."""
+LINGER_S = 10.0
+"""For the rest of a body that nobody wants; a client that is still sending would not see its answer."""
 
-
-class FrontRunner(web.AppRunner):
-    """Serves an application on connections of the kind below."""
-
-    def __init__(self, app: web.Application, config: Config, drain_s: float) -> None:
-        # Cancelling the handler when its client leaves is what cancels the request to the engine.
-        limit_s = max(drain_s, AT_ONCE_S)
-        super().__init__(app, handler_cancellation=True, access_log=None, shutdown_timeout=limit_s)
-        self._connection = partial(_Connection, limits=config.limits, metrics=app[METRICS])
-        self._direct = app[DIRECT]
-
-    async def _make_server(self) -> web.Server:
-        server = await super()._make_server()
-        server.request_handler = partial(_handle, self._direct, server.request_handler)
-        return server
-
-    @property
-    def server(self) -> Any:
-        """What makes a protocol for each connection, for the sites of this runner."""
-        server = super().server
-        return None if server is None else partial(self._connection, server)
+END_S = 5.0
+"""For requests that were cancelled to end."""
 
 
-async def _handle(
-    direct: dict[str, Handler], application: Handler, request: web.Request
-) -> web.StreamResponse:
-    """Answer a request. Where nothing stands before its handler, aiohttp's dispatch (5 % of it) is spared."""
-    handler = direct.get(request.rel_url.raw_path) if request.method == "POST" else None
-    if handler is None or "Expect" in request.headers:
-        handler = application
-    return await handler(request)
+class Front:
+    """Makes the connections of clients, and ends them. Used from one event loop."""
+
+    def __init__(self, handler: Handler, config: Config, metrics: RouterMetrics) -> None:
+        self.handler, self.limits, self.metrics = handler, config.limits, metrics
+        self.body_limit_bytes = config.body_limit_bytes
+        self.connections: set[ClientConnection] = set()
+        self.draining = False
+        self._changed = asyncio.Event()
+
+    def connection(self) -> "ClientConnection":
+        """A protocol for a new connection."""
+        return ClientConnection(self)
+
+    def ended(self, connection: "ClientConnection") -> None:
+        """Note that a connection is gone, and no request of it runs."""
+        self.connections.discard(connection)
+        self._changed.set()
+
+    async def drain(self, limit_s: float) -> None:
+        """End all connections: those at rest now, the others with their answer, or after `limit_s`."""
+        self.draining = True
+        for connection in tuple(self.connections):
+            connection.end_soon()
+        if not await self._all_ended(limit_s):
+            for connection in tuple(self.connections):
+                connection.abort()
+            await self._all_ended(END_S)
+
+    async def _all_ended(self, limit_s: float) -> bool:
+        try:
+            async with asyncio.timeout(limit_s):
+                while self.connections:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
-class _Connection(web.RequestHandler):
-    """One connection of a client."""
+class ClientConnection(asyncio.Protocol):
+    """One connection of a client: a request, its answer, then the next."""
 
-    def __init__(self, server: web.Server, limits: LimitConfig, metrics: RouterMetrics) -> None:
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]
-            keepalive_timeout=limits.keep_alive_s,
-            max_line_size=_url_bytes(limits),
-            max_field_size=limits.header_bytes,
-            max_headers=limits.headers,
-            lingering_time=min(10.0, limits.body_timeout_s),  # for the rest of a body that nobody wants
-        )
-        self._limits, self._metrics = limits, metrics
+    _transport: asyncio.Transport
+    write: Callable[[bytes], None]
+
+    def __init__(self, front: Front) -> None:
+        self._front, self._limits = front, front.limits
+        self._loop = asyncio.get_running_loop()
         self.listener: Listener | None = None
-        self._head: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
+        self.lags = False
+        self._received = bytearray()  # what nobody has looked at: a head that has not ended, or what follows
+        self._checked = 0  # bytes of an unfinished head when it was last looked through
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._lost, self._paused = False, False
+        self._answers = 0
+        self._deadline = Deadline(self._no_request_came)
+        self._drained: asyncio.Future[None] | None = None
+
+    # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        loop = asyncio.get_running_loop()
-        self._head = loop.call_later(self._limits.header_timeout_s, self._check_head)
+        self._transport = cast(asyncio.Transport, transport)
+        self.write = self._transport.write
+        self._stall = StallWatch(self._transport, self._limits.stall_timeout_s, self._nothing_was_read)
+        self._front.connections.add(self)
+        self._deadline.set(self._limits.header_timeout_s)
+        if self._front.draining:
+            self._close()
 
-    def connection_lost(self, error: BaseException | None) -> None:
-        for timer in (self._head, self._stall):
-            if timer is not None:
-                timer.cancel()
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._lost = True
+        self._deadline.close()
+        self._stall.stop()
         if self.listener is not None:
             self.listener.client_left()
-        super().connection_lost(error)
+        if self._task is None:
+            self._front.ended(self)
+        else:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        request = self._request
+        if request is None:
+            self._receive_head(data)
+            return
+        if not request.body.complete:
+            data = request.body.feed(data)
+        self._received += data
+        if len(self._received) + request.body.held_bytes > MOST_HELD_BYTES:
+            self._paused = True
+            self._transport.pause_reading()
+        if self._task is None:
+            self._go_on(request)
 
     def pause_writing(self) -> None:
-        """What is to be sent has piled up."""
-        super().pause_writing()
+        self.lags = True
         if self.listener is not None:
             self.listener.client_lags()
-        self._watch_stall()
+        self._stall.start()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.cancel()
+        self.lags = False
+        self._stall.stop()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer what is no HTTP, or not within the limits, in OpenAI's form and with one line in the log."""
-        if status >= 500:  # a fault of the router
-            super().handle_error(request, status, exc, message)  # whose trace goes to the log
-            return error_answer(status, "the router failed; its log says how", "internal_error")
-        status, fault, text = self._refusal(exc)
-        self._count(fault, f"{text}: {_unquoted(message or str(exc))}")
-        answer = error_answer(status, text, "invalid_request_error")
-        answer.force_close()
-        return answer
+    # What those call who answer (eldr.proxy.request.Connection), and the front.
 
-    def _refusal(self, error: BaseException | None) -> tuple[int, str, str]:
-        """Status, kind of the fault, and words for a request that aiohttp's parser refused."""
-        limits = self._limits
-        if isinstance(error, LineTooLong):
-            if error.args[1] == _url_bytes(limits):
-                return 414, "long_url", f"the URL is longer than {limits.header_bytes} bytes"
-            return 431, "large_headers", f"a header is longer than {limits.header_bytes} bytes"
-        if TOO_MANY_HEADERS in str(error):
-            return 431, "large_headers", f"there are more than {limits.headers} headers"
-        return 400, "malformed", "the request is malformed, it is not HTTP as it must be"
+    async def drain(self) -> None:
+        while self.lags:
+            self._drained = self._loop.create_future()
+            await self._drained
 
-    def _check_head(self) -> None:
-        if self._request_count == 0 and self.transport is not None:
+    def end_soon(self) -> None:
+        """End the connection now, or with the answer to the request that runs."""
+        if self._request is None or self._task is None:
+            self._close()
+        else:
+            self._request.keep_alive = False
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    # One request after another.
+
+    def _receive_head(self, data: bytes) -> None:
+        """Begin a request, if its head has ended."""
+        received: bytes | bytearray = data
+        begin = max(0, len(self._received) - len(HEAD_END) + 1)
+        if self._received:
+            self._received += data
+            received = self._received
+        end = received.find(HEAD_END, begin) + len(HEAD_END)
+        try:
+            if end < len(HEAD_END):
+                self._keep_head(received)
+                return
+            request = parse_head(received[:end], self._limits, self._front.body_limit_bytes, self)
+        except RefusedHeadError as error:
+            self._refuse(error)
+            return
+        rest = bytes(received[end:])
+        self._received.clear()
+        self._checked = 0
+        self._begin(request, rest)
+
+    def _keep_head(self, received: bytes | bytearray) -> None:
+        """Keep the beginning of a head, looked through each time that it has doubled."""
+        if len(received) >= 2 * self._checked:
+            check_unfinished(received, self._limits)
+            self._checked = len(received)
+        if received is not self._received:
+            self._received += received
+
+    def _begin(self, request: Request, rest: bytes) -> None:
+        self._request = request
+        self._deadline.lift()
+        self._task = self._loop.create_task(self._answer(request))
+        if not request.body.complete:
+            request.body.on_wanted = self._want_body
+        if rest:
+            self.data_received(rest)
+
+    def _want_body(self) -> None:
+        """Somebody waits for the body: the client may go on, and is told so if it asked."""
+        request = self._request
+        assert request is not None
+        request.body.on_wanted = None
+        if request.knows_chunks and "Expect" in request.headers:
+            self.write(CONTINUE)
+        self._read_on()
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            response = await self._front.handler(request)
+            if not response.sent:
+                self._check_rest(request)
+                self.write(whole(response, request))
+            if self.lags:
+                await self.drain()
+        except Exception:
+            self._fail(request)
+        finally:
+            self._task = None
+            if self._lost:
+                self._front.ended(self)
+            else:
+                self._linger(request)
+
+    def _check_rest(self, request: Request) -> None:
+        """Let an answer that comes before the end of its request say where no other request can follow.
+
+        A client that was not told to go on may leave its body out (RFC 9110, 10.1.1).
+        """
+        body = request.body
+        untold = body.on_wanted is not None and "Expect" in request.headers
+        if body.malformed or (untold and not body.complete):
+            request.keep_alive = False
+
+    def _fail(self, request: Request) -> None:
+        """Answer after a fault of the router, or cut off an answer that has begun."""
+        log.exception("the router failed to answer a request")
+        if request.answered:
+            self.abort()
+        else:
+            request.keep_alive = False
+            error = error_answer(500, "the router failed; its log says how", "internal_error")
+            self.write(whole(error, request))
+
+    def _linger(self, request: Request) -> None:
+        """Take the rest of a body that nobody wants: a client that still sends would not see its answer."""
+        if not request.body.complete and not self._front.draining:
+            request.body.drop()
+            self._deadline.set(min(LINGER_S, self._limits.body_timeout_s))
+            self._read_on()
+        self._go_on(request)
+
+    def _go_on(self, request: Request) -> None:
+        """Begin the next request once the body of this one, which has been answered, has ended."""
+        if (
+            request.body.malformed
+            or self._front.draining
+            or (request.body.complete and not request.keep_alive)
+        ):
+            self._close()
+        elif request.body.complete:
+            self._request = None
+            self._answers += 1
+            self._deadline.set(self._limits.keep_alive_s)
+            self._read_on()
+            if self._received:
+                received = bytes(self._received)
+                self._received.clear()
+                self._receive_head(received)
+
+    def _refuse(self, error: RefusedHeadError) -> None:
+        self._count(error.fault, str(error))
+        self.write(whole(error_answer(error.status, str(error), "invalid_request_error"), None))
+        self._close()
+
+    def _read_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _close(self) -> None:
+        self._deadline.lift()
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._stall.start()
+
+    # Clients that take their time.
+
+    def _no_request_came(self) -> None:
+        if self._answers == 0 and self._request is None:
             self._count("slow_headers", f"no whole request within {self._limits.header_timeout_s:g} s")
-            self.transport.abort()
+            self.abort()
+        else:
+            self._close()
 
-    def _watch_stall(self) -> None:
-        if self.transport is not None:
-            unsent = self.transport.get_write_buffer_size()
-            loop = asyncio.get_running_loop()
-            self._stall = loop.call_later(self._limits.stall_timeout_s, self._check_stall, unsent)
-
-    def _check_stall(self, unsent_before: int) -> None:
-        if self.transport is None:
-            return
-        if self.transport.get_write_buffer_size() < unsent_before:
-            self._watch_stall()
-            return
+    def _nothing_was_read(self) -> None:
         self._count("slow_reader", f"nothing was read for {self._limits.stall_timeout_s:g} s")
-        self.transport.abort()
+        self.abort()
 
     def _count(self, kind: str, text: str) -> None:
-        self._metrics.client_faults.labels(kind).inc()
-        log.info("client %s: %s", self.peername, text)
-
-
-def _url_bytes(limits: LimitConfig) -> int:
-    """One less than for a header: the limit in aiohttp's error is all that tells which of the two it was."""
-    return limits.header_bytes - 1
-
-
-def _unquoted(text: str) -> str:
-    """What aiohttp says, without what a client sent, which may be a key: it quotes that after a colon."""
-    return text.strip().partition(":")[0]
+        self._front.metrics.client_faults.labels(kind).inc()
+        log.info("client %s: %s", self._transport.get_extra_info("peername"), text)

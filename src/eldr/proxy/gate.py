@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from aiohttp import web
-
+from eldr.proxy.body import TooLargeError
+from eldr.proxy.request import Request
 from eldr.settings_front import LimitConfig
 
 
@@ -39,24 +39,19 @@ class Gate:
     def leave(self) -> None:
         self._turns.release()
 
-    async def read(self, request: web.Request) -> bytes:
+    async def read(self, request: Request) -> bytes:
         """The body of a request. Raises TurnedAwayError when it is too large or takes too long."""
-        if not request.can_read_body:
-            return b""
+        body, kind = request.body, "invalid_request_error"
         try:
-            if request.content.is_eof():  # it came with the headers: nothing to wait for
-                data = request.content.read_nowait()
-                if 0 < request.client_max_size < len(data):
-                    raise web.HTTPRequestEntityTooLarge(request.client_max_size)
-                return data
+            if body.complete:  # it came with the headers: nothing to wait for
+                return await body.read()
             async with asyncio.timeout(self._limits.body_timeout_s):
-                return await request.read()
+                return await body.read()
         except TimeoutError:
             text = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
-            raise TurnedAwayError(408, "slow_body", "invalid_request_error", text) from None
-        except web.HTTPRequestEntityTooLarge:
-            text = f"the body is larger than {request.client_max_size} bytes"
-            raise TurnedAwayError(413, "large_body", "invalid_request_error", text) from None
+            raise TurnedAwayError(408, "slow_body", kind, text) from None
+        except TooLargeError as error:
+            raise TurnedAwayError(413, "large_body", kind, str(error)) from None
 
     async def _wait(self) -> None:
         limits = self._limits

@@ -2,8 +2,9 @@
 
 import random
 
-from aiohttp import web
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict, MultiMapping
+
+from eldr.proxy.request import Request
 
 REQUEST_ID = "X-Request-Id"
 DECODE_WORKER = "x-eldr-decode-worker"
@@ -40,7 +41,7 @@ _KEPT_FROM_CLIENT = _HOP_BY_HOP | _NOT_TO_CLIENT
 _MAX_ID_LENGTH = 256
 
 
-def to_engine(headers: CIMultiDictProxy[str], engine_id: str, for_router: bool = False) -> CIMultiDict[str]:
+def to_engine(headers: MultiMapping[str], engine_id: str, for_router: bool = False) -> CIMultiDict[str]:
     """The client's headers for one leg, under the engine's own request id.
 
     traceparent passes, and Authorization unless the key in it was `for_router`. x-data-parallel-* would let a
@@ -55,12 +56,12 @@ def to_engine(headers: CIMultiDictProxy[str], engine_id: str, for_router: bool =
     return passed
 
 
-def to_client(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+def to_client(headers: MultiMapping[str]) -> CIMultiDict[str]:
     """An engine's headers for the client's answer, whose length and encoding are the router's matter."""
     return _without(headers, _KEPT_FROM_CLIENT)
 
 
-def client_request_id(request: web.Request) -> str:
+def client_request_id(request: Request) -> str:
     """The client's own request id where it sent a usable one, else a new one."""
     given = request.headers.get(REQUEST_ID, "")
     return given if 0 < len(given) <= _MAX_ID_LENGTH and given.isprintable() else new_id()
@@ -71,7 +72,15 @@ def new_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
-def _without(headers: CIMultiDictProxy[str], dropped: set[str]) -> CIMultiDict[str]:
+def field_lines(headers: MultiMapping[str]) -> str:
+    """Headers as lines of a head. Raises ValueError for one that would end its line."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
+        raise ValueError("a header's value holds a line end")
+    return lines
+
+
+def _without(headers: MultiMapping[str], dropped: set[str]) -> CIMultiDict[str]:
     if "Connection" in headers:
         named = ",".join(headers.getall("Connection")).lower().split(",")
         dropped = dropped | {name.strip() for name in named}

@@ -3,15 +3,14 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
 from eldr.errors import ConfigError
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
+from eldr.proxy.request import Request
+from eldr.proxy.response import Response
 from eldr.settings_front import SecurityConfig
 
 CLIENT_VARIABLE, WORKER_VARIABLE = "ELDR_API_KEYS", "ELDR_WORKER_KEY"
@@ -19,8 +18,8 @@ CLIENT_VARIABLE, WORKER_VARIABLE = "ELDR_API_KEYS", "ELDR_WORKER_KEY"
 OPEN_PATHS = ("/health", "/ready", "/version", "/metrics")
 """Paths that need no key: those that a cluster's own tools ask."""
 
-CHECKED: web.RequestKey[bool] = web.RequestKey("checked", bool)
-"""Set on a request whose key was the router's, so that it goes no further."""
+Check = Callable[[Request], Response | None]
+"""Lets a request in, or gives the answer that turns it away."""
 
 
 def client_keys(security: SecurityConfig) -> tuple[str, ...]:
@@ -36,28 +35,27 @@ def worker_authorization(security: SecurityConfig) -> str | None:
     return f"Bearer {keys[0]}" if keys else None
 
 
-def key_check(keys: Iterable[str], metrics: RouterMetrics) -> Middleware:
-    """A middleware that lets only requests with one of the keys through."""
+def key_check(keys: Iterable[str], metrics: RouterMetrics) -> Check:
+    """A check that lets only requests with one of the keys in."""
     digests = [_digest(key.encode()) for key in keys]
 
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def check(request: Request) -> Response | None:
         if request.path in OPEN_PATHS:
-            return await handler(request)
+            return None
         given = _digest(_given(request))
         # Of digests and of all keys, so that the time tells neither a key's length nor which one is near.
-        if not sum(hmac.compare_digest(given, digest) for digest in digests):
-            metrics.client_faults.labels("unauthorized").inc()
-            answer = error_answer(401, "this needs a valid API key", "authentication_error")
-            answer.headers["WWW-Authenticate"] = "Bearer"
-            return answer
-        request[CHECKED] = True
-        return await handler(request)
+        if sum(hmac.compare_digest(given, digest) for digest in digests):
+            request.authorized = True
+            return None
+        metrics.client_faults.labels("unauthorized").inc()
+        answer = error_answer(401, "this needs a valid API key", "authentication_error")
+        answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
 
     return check
 
 
-def _given(request: web.Request) -> bytes:
+def _given(request: Request) -> bytes:
     """The key of `Authorization: Bearer KEY`, or of `x-api-key`, as clients of /v1/messages send it."""
     scheme, _, key = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer":

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-from aiohttp import web
 
 from eldr.config import ROLES, WorkerConfig, check_url
 from eldr.errors import ConfigError
@@ -153,6 +152,3 @@ class Membership:
             in_flight=fleet.pool.in_flight(worker.id),
             problem=None if problem is None else str(problem),
         )
-
-
-MEMBERSHIP = web.AppKey("membership", Membership)

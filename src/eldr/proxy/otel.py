@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiohttp import web
 from multidict import CIMultiDict
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -23,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from eldr import __version__
 from eldr.metrics.records import RequestRecord
+from eldr.proxy.request import Request
 from eldr.proxy.trace import Trace, Tracing
 from eldr.types import Decision
 
@@ -39,7 +39,7 @@ class OtelTracing(Tracing):
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("eldr", __version__)
 
-    def begin(self, request: web.Request, request_id: str) -> Trace:
+    def begin(self, request: Request, request_id: str) -> Trace:
         root = self._tracer.start_span(
             f"{request.method} {request.path}",
             context=_W3C.extract(request.headers),

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-from aiohttp import web
 
 from eldr.clock import Clock
 from eldr.config import ROLES
@@ -21,6 +20,7 @@ from eldr.metrics.records import RecordWriter
 from eldr.proxy import handoff
 from eldr.proxy.answers import error_answer
 from eldr.proxy.attempt import Attempt
+from eldr.proxy.body import MalformedBodyError
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.call import Call
 from eldr.proxy.dialects import PASSED_ON
@@ -29,6 +29,8 @@ from eldr.proxy.gate import Gate, TurnedAwayError
 from eldr.proxy.handoff import BadRequestError, PrefillAnswer
 from eldr.proxy.learner import Learner
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
+from eldr.proxy.request import Request
+from eldr.proxy.response import Response
 from eldr.proxy.signer import Signed, Signer
 from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream
@@ -69,7 +71,7 @@ class Router:
         self._tracing = tracing or Tracing()
         self._learner = learner
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Response:
         """Answer a completion or chat request, whatever happens on the way."""
         call = Call(request, self.clock, self._label_header)
         self._budget.earn()
@@ -79,16 +81,16 @@ class Router:
             answer = await self._answer(call)
             call.status = call.status or answer.status
             return answer
-        except (asyncio.CancelledError, ConnectionResetError):
+        except asyncio.CancelledError:
             call.ended("cancelled", None, "the client left")
             raise
-        except Exception as error:  # a fault of the router itself, which aiohttp logs and answers with 500
+        except Exception as error:  # a fault of the router itself, which the front logs and answers with 500
             call.ended("refused", 500, repr(error))
             raise
         finally:
             self._finish(call)
 
-    async def _answer(self, call: Call) -> web.StreamResponse:
+    async def _answer(self, call: Call) -> Response:
         try:
             async with self._gate.turn():
                 call.body = handoff.parse(await self._gate.read(call.request), call.dialect)
@@ -98,7 +100,7 @@ class Router:
             return _failed(call, error.status, str(error), error.kind, error.retry_after_s)
         except BadRequestError as error:
             return _failed(call, 400, str(error), "invalid_request_error")
-        except web.RequestPayloadError as error:
+        except MalformedBodyError as error:
             return _failed(call, 400, f"the body cannot be read: {error}", "invalid_request_error")
         except RefusalError as refusal:
             if refusal.status >= 500:
@@ -106,7 +108,7 @@ class Router:
                 log.warning("request %s: worker %s answers %d", call.request_id, at, refusal.status)
             call.ended("refused", refusal.status, refusal.body[:500].decode(errors="replace"))
             refusal.headers.extend(call.answer_headers())
-            return web.Response(status=refusal.status, body=refusal.body, headers=refusal.headers)
+            return Response(refusal.status, refusal.body, refusal.headers)
         except NoWorkerError as error:
             retry_after_s = max(1, math.ceil(error.retry_after_s or 0))
             return _failed(call, 503, f"{error}; try again", "no_worker_available", retry_after_s)
@@ -114,7 +116,7 @@ class Router:
             log.warning("request %s failed: %s", call.request_id, error)
             return _failed(call, 502, "a worker failed before it answered", "upstream_error")
 
-    async def _route(self, call: Call) -> web.StreamResponse:
+    async def _route(self, call: Call) -> Response:
         """Prefill, sign, decode. If decode fails before any output, maybe once more from the start."""
         one_worker = handoff.reason_for_one_worker(call.body, call.dialect)
         broken: set[str] = set()
@@ -159,7 +161,7 @@ class Router:
         call.prompt_tokens, call.cached_tokens = prefilled.prompt_tokens, prefilled.cached_tokens
         return prefilled
 
-    async def _pass_on(self, call: Call) -> web.StreamResponse:
+    async def _pass_on(self, call: Call) -> Response:
         """Let a prefill worker answer a request that decodes nothing."""
         return await self._ask_prefill(call, msgspec.json.encode(call.body), partial(pass_on, call))
 
@@ -189,7 +191,7 @@ class Router:
         request: RoutingRequest,
         reason: str | None,
         broken: Set[str],
-    ) -> web.StreamResponse:
+    ) -> Response:
         """Decode on the worker that the policy chooses. One that refuses has read nothing; the next may."""
         refused: set[str] = set()
         body = handoff.decode_body(call.body, prefilled.kv_params, call.dialect)
@@ -242,9 +244,7 @@ async def _read_prefill(answer: Answer) -> PrefillAnswer:
     return handoff.read_prefill(await answer.read())
 
 
-def _failed(
-    call: Call, status: int, message: str, kind: str, retry_after_s: int | None = None
-) -> web.Response:
+def _failed(call: Call, status: int, message: str, kind: str, retry_after_s: int | None = None) -> Response:
     call.ended("refused", status, message)
     answer = error_answer(status, message, kind, retry_after_s)
     answer.headers.extend(call.answer_headers())

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
 from msgspec.structs import replace
 
 from eldr.clock import Clock, MonotonicClock
@@ -21,7 +20,7 @@ from eldr.metrics.records import RecordWriter
 from eldr.policy import Policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.admin import admin_site
-from eldr.proxy.app import create_app
+from eldr.proxy.app import App
 from eldr.proxy.budget import RetryBudget
 from eldr.proxy.changes import Changes
 from eldr.proxy.discovery.all import discovered_roles, sources
@@ -32,7 +31,7 @@ from eldr.proxy.fleet import Fleet
 from eldr.proxy.gate import Gate
 from eldr.proxy.health import HealthChecker
 from eldr.proxy.learner import Learner, Live
-from eldr.proxy.membership import MEMBERSHIP, Membership
+from eldr.proxy.membership import Membership
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.probe import CountsProbe
 from eldr.proxy.processes import Share, part
@@ -55,7 +54,7 @@ async def running_app(
     share: Share | None = None,
     reload: Reload | None = None,
     learner: Learner | None = None,
-) -> AsyncIterator[web.Application]:
+) -> AsyncIterator[App]:
     """The router's application once its workers are there and fit, with health checks running behind it.
 
     policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
@@ -90,9 +89,7 @@ async def running_app(
             live = Live(decode, signer, metrics, clock, profile, lambda: guard.model, folder)
             await behind.enter_async_context(_background(learner.run(live)))
         await _administered(behind, config, membership, share)
-        app = create_app(router, upstream, (prefill, decode), metrics, config)
-        app[MEMBERSHIP] = membership
-        yield app
+        yield App(router, upstream, (prefill, decode), membership, metrics, config)
 
 
 def _fleets(

@@ -11,18 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import uvloop
-from aiohttp import web
 
 from eldr.config import ROLES, Config
 from eldr.errors import ConfigError
 from eldr.ledger import Ledger
 from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
-from eldr.proxy.app import DRAINING
+from eldr.proxy.app import App
 from eldr.proxy.discovery.file import Reload
-from eldr.proxy.front import FrontRunner
+from eldr.proxy.front import Front
 from eldr.proxy.learner import Learner, Learners
-from eldr.proxy.membership import MEMBERSHIP
 from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
@@ -104,7 +102,7 @@ async def _serve(
         await _listen(app, listener, config, share)
 
 
-async def _listen(app: web.Application, listener: socket.socket, config: Config, share: Share | None) -> None:
+async def _listen(app: App, listener: socket.socket, config: Config, share: Share | None) -> None:
     """Serve until a signal, or the parent's end; then, after a notice, refuse connections and drain."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,15 +110,16 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
     if share is not None:
         asyncio.get_running_loop().add_reader(share.lifeline, stop.set)
     tls = server_tls(config.security)
-    runner = FrontRunner(app, config, config.drain_s)
-    await runner.setup()
+    front = Front(app.answer, config, app.metrics)
+    server = await asyncio.get_running_loop().create_server(
+        front.connection, sock=listener, backlog=1024, ssl=tls
+    )
     try:
-        await web.SockSite(runner, listener, backlog=1024, ssl_context=tls).start()
         host, port = listener.getsockname()[:2]
         log.info(
             "listening on %s://%s:%d: %d prefill and %d decode workers, policy %s",
             *("https" if tls else "http", host, port),
-            *(*(len(app[MEMBERSHIP].workers(role)) for role in ROLES), config.policy.name),
+            *(*(len(app.membership.workers(role)) for role in ROLES), config.policy.name),
         )
         if share is not None:
             share.listening()
@@ -129,13 +128,14 @@ async def _listen(app: web.Application, listener: socket.socket, config: Config,
         await stop.wait()
         if share is not None:
             asyncio.get_running_loop().remove_reader(share.lifeline)
-        app[DRAINING].set()
+        app.draining.set()
         if config.drain_notice_s:
             log.info("stopping in %g s; /ready says so", config.drain_notice_s)
             await asyncio.sleep(config.drain_notice_s)
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
-        await runner.cleanup()
+        server.close()
+        await front.drain(config.drain_s)
     log.info("stopped")
 
 

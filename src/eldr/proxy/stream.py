@@ -6,10 +6,10 @@ without [DONE] (or the last event of its API).
 """
 
 import asyncio
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
 import msgspec
-from aiohttp import HttpVersion11, web
 from multidict import CIMultiDict
 
 from eldr.metrics.prometheus import RouterMetrics
@@ -20,6 +20,7 @@ from eldr.proxy.call import Call
 from eldr.proxy.chunks import is_output
 from eldr.proxy.events import EventReader
 from eldr.proxy.fields import JSON_ERRORS
+from eldr.proxy.response import CHUNKS_END, Response, chunk, stream_head
 from eldr.proxy.worker_answer import Answer, BrokenOffError
 
 MAX_PENDING = 16
@@ -37,32 +38,6 @@ class RefusalError(Exception):
         self.status, self.body, self.headers = status, body, headers
 
 
-class Listener(Protocol):
-    """Who streams to a client, and is told what becomes of its connection."""
-
-    def client_lags(self) -> None:
-        """The client reads more slowly than it is written to."""
-
-    def client_left(self) -> None:
-        """The connection is gone."""
-
-
-class ClientConnection(Protocol):
-    """A client's connection, as a stream uses it."""
-
-    listener: Listener | None
-
-    @property
-    def writing_paused(self) -> bool:
-        """Does the client lag already?"""
-
-
-class _Client(web.StreamResponse):
-    """What a streaming client gets; its headers travel with the first output, in one system call."""
-
-    _send_headers_immediately = False
-
-
 class Stream:
     """One stream from a worker to a client: the `Sink` of the worker's answer.
 
@@ -77,43 +52,40 @@ class Stream:
             hides_usage=handoff.hides_usage(call.body, call.dialect), cached_tokens=call.cached_tokens
         )
         self._output_s: list[float] = []
-        self._chunked, self._as_it_comes = call.request.version >= HttpVersion11, False
-        self._client = cast(asyncio.Transport | None, None)
+        self._connection, self._chunked = call.request.connection, call.request.knows_chunks
+        self._write: Callable[[bytes], None] | None = None
+        self._as_it_comes = False
         self._pending: list[bytes] = []
         self._over, self._error = False, cast(BrokenOffError | None, None)
         self._news: asyncio.Future[None] | None = None
 
-    async def run(self) -> web.StreamResponse:
+    async def run(self) -> Response:
         self.answer.pass_to(self)
         while not self._pending and not self._over:
             await self._wait()
         if not self._pending and self._error is not None:
             raise self._error
         self._refuse_error_before_output()
-        client = _Client(headers=headers.to_client(self.answer.headers))
-        client.headers.extend(self.call.answer_headers())
-        if self._chunked:
-            client.enable_chunked_encoding()
-        await client.prepare(self.call.request)
+        answer_headers = headers.to_client(self.answer.headers)
+        answer_headers.extend(self.call.answer_headers())
+        begin = stream_head(200, answer_headers, self.call.request) + self._framed(self._waiting())
         try:
             if not self._over:
-                await self._pass_on(client)
-            elif self._error is not None:
-                await client.write(self._waiting())
+                self._connection.write(begin)
+                begin = b""
+                await self._pass_on()
         finally:
             self._count_gaps()
-        if self._error is not None:
-            await self._end_broken(client, self._error)
-        self._note_end()
-        await client.write_eof(self._waiting())
-        return client
+        self._connection.write(begin + self._end())
+        await self._connection.drain()
+        return Response(200, headers=answer_headers, sent=True)
 
     def take_chunk(self, data: bytes, now_s: float) -> bool:
         """A chunk that the client can get as it is. Runs for nearly every token, so it does nothing else."""
         if not (self._as_it_comes and is_output(data)):
             return False
-        assert self._client is not None
-        self._client.write(data)
+        assert self._write is not None
+        self._write(data)
         self._output_s.append(now_s)
         if len(self._output_s) == GAPS_AT_ONCE:
             self._count_gaps()
@@ -125,13 +97,8 @@ class Stream:
         passed = self.events.feed(data)
         if self.events.token_events > tokens_before:
             self._note_output()
-        if self._client is None and passed:
-            self._pending.append(passed)
-            if len(self._pending) >= MAX_PENDING:
-                self.answer.pause()
-            self._wake()
-        elif passed:
-            self._write(passed)
+        if passed:
+            self._give(passed)
         self._note_course()
 
     def end(self, error: BrokenOffError | None) -> None:
@@ -141,37 +108,38 @@ class Stream:
         self._over, self._error = True, error
         self._wake()
 
-    async def _pass_on(self, client: web.StreamResponse) -> None:
+    async def _pass_on(self) -> None:
         """Let output flow until its end; while the client lags, nothing is read from the worker."""
-        while self._pending:
-            await client.write(self._waiting())
-        if self.call.request.transport is None:
-            raise ConnectionResetError("the client left")
-        writer = await client.prepare(self.call.request)  # made before; this is how to ask for it
-        assert writer is not None
-        connection = cast(ClientConnection, self.call.request.protocol)
-        self._client, connection.listener = self.call.request.transport, self
+        self._write, self._connection.listener = self._connection.write, self
         self._note_course()
-        if connection.writing_paused:
+        if self._connection.lags:
             self.client_lags()
         try:
             while not self._over:
                 if self.answer.paused:
-                    await writer.drain()
+                    await self._connection.drain()
                     self.answer.resume()
                 else:
                     await self._wait()
         finally:
-            connection.listener = None
+            self._connection.listener = None
+
+    def _give(self, passed: bytes) -> None:
+        if self._write is not None:
+            self._write(self._framed(passed))
+            return
+        self._pending.append(passed)
+        if len(self._pending) >= MAX_PENDING:
+            self.answer.pause()
+        self._wake()
 
     def _waiting(self) -> bytes:
         data = b"".join(self._pending)
         self._pending.clear()
         return data
 
-    def _write(self, data: bytes) -> None:
-        assert self._client is not None
-        self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+    def _framed(self, data: bytes) -> bytes:
+        return chunk(data) if self._chunked and data else data
 
     def client_lags(self) -> None:
         """The client reads more slowly than the worker writes, so the worker must wait."""
@@ -180,7 +148,7 @@ class Stream:
 
     def client_left(self) -> None:
         """The client's connection is gone; the request's task is about to be cancelled."""
-        self._client, self._as_it_comes = None, False
+        self._write, self._as_it_comes = None, False
 
     async def _wait(self) -> None:
         self._news = asyncio.get_running_loop().create_future()
@@ -204,7 +172,7 @@ class Stream:
 
     def _note_course(self) -> None:
         """Chunks may go on as they come while the client's connection is there and no event is unfinished."""
-        self._as_it_comes = self._client is not None and self._chunked and self.events.in_output
+        self._as_it_comes = self._write is not None and self._chunked and self.events.in_output
 
     def _count_gaps(self) -> None:
         """Count the gaps between outputs so far: many at once, since each alone costs much of a token."""
@@ -218,10 +186,16 @@ class Stream:
         if self.events.error is not None and self.call.outcome == "ok":
             self.call.ended("broken", 200, self.events.error.decode(errors="replace"))
 
-    async def _end_broken(self, client: web.StreamResponse, error: BrokenOffError) -> None:
-        self.call.ended("broken", 200, str(error))
-        message = "the decode worker broke off; the text is incomplete"
-        await client.write(error_event(502, message, "upstream_error", self.call.dialect.named_events))
+    def _end(self) -> bytes:
+        """How the answer ends: as the worker's did, or with an error event where that broke off."""
+        data = self._framed(self._waiting())
+        if self._error is not None:
+            self.call.ended("broken", 200, str(self._error))
+            message = "the decode worker broke off; the text is incomplete"
+            event = error_event(502, message, "upstream_error", self.call.dialect.named_events)
+            data += self._framed(event)
+        self._note_end()
+        return data + CHUNKS_END if self._chunked else data
 
 
 def _status_of(error: bytes) -> int:

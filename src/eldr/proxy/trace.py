@@ -2,11 +2,11 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from aiohttp import web
 from multidict import CIMultiDict
 
 from eldr.errors import ConfigError
 from eldr.metrics.records import RequestRecord
+from eldr.proxy.request import Request
 from eldr.types import Decision
 
 _NOTHING = nullcontext()
@@ -32,7 +32,7 @@ class Trace:
 class Tracing:
     """Begins traces. Off."""
 
-    def begin(self, request: web.Request, request_id: str) -> Trace:  # noqa: ARG002
+    def begin(self, request: Request, request_id: str) -> Trace:  # noqa: ARG002
         """The trace of a request that has arrived."""
         return NO_TRACE
 

@@ -18,6 +18,7 @@ from eldr.config import Config
 from eldr.errors import UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.connection import Connection
+from eldr.proxy.headers import field_lines
 from eldr.proxy.keys import worker_authorization
 from eldr.proxy.tls import worker_tls
 from eldr.proxy.worker_answer import Answer
@@ -176,11 +177,7 @@ class _Exchange(AbstractAsyncContextManager[Answer]):
 
 def _head(method: str, url: str, path: str, headers: CIMultiDict[str], length: str = "") -> bytes:
     """The head of a request. Raises ValueError for a header that would end its line."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
-        raise ValueError("a header's value holds a line end")
-    host, target = _host(url), _target(path)
-    head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}{length}\r\n"
+    head = f"{method} {_target(path)} HTTP/1.1\r\nHost: {_host(url)}\r\n{field_lines(headers)}{length}\r\n"
     return head.encode("utf-8", "surrogateescape")
 
 

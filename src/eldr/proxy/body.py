@@ -1,0 +1,185 @@
+"""The body of a client's request: without its chunks and its compression, and within a limit."""
+
+import asyncio
+import re
+import zlib
+from collections.abc import Callable
+
+MAX_LINE_BYTES = 8 * 1024
+"""Of the size of a chunk with its extensions, and of a trailer."""
+
+MAX_TRAILERS = 128
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*;[\t -~\x80-\xff]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
+_WRAPPERS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_BARE = -zlib.MAX_WBITS
+"""Deflate without its header, which some clients send in spite of RFC 9110, 8.4.1.2."""
+
+
+class MalformedBodyError(Exception):
+    """The body is not framed or compressed as it must be. The message quotes nothing of it."""
+
+
+class TooLargeError(Exception):
+    """The body is larger than the limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the body is larger than {limit_bytes} bytes")
+
+
+class Body:
+    """A body as it comes in; kept until it is read, or dropped where it cannot be.
+
+    complete: its end has come. malformed: it never will.
+    on_wanted: called when somebody waits for it.
+    """
+
+    __slots__ = (
+        *("_chunks", "_data", "_encoding", "_error", "_left", "_limit", "_size", "_waiter"),
+        *("complete", "malformed", "on_wanted"),
+    )
+
+    def __init__(self, length: int | None, limit_bytes: int, encoding: str = "") -> None:
+        self.complete, self.malformed = length == 0, False
+        self.on_wanted: Callable[[], None] | None = None
+        self._left, self._limit, self._encoding = length or 0, limit_bytes, encoding
+        self._chunks = Chunks() if length is None else None
+        self._data: bytes | bytearray = b""
+        self._size = 0
+        self._error: Exception | None = TooLargeError(limit_bytes) if self._left > limit_bytes else None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits for somebody to read it; 0 while somebody does."""
+        return 0 if self._waiter is not None else len(self._data)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what belongs to the body; return what comes after its end."""
+        if self._chunks is None:
+            part, rest = data[: self._left], data[self._left :]
+            self._left -= len(part)
+            self.complete = self._left == 0
+        else:
+            try:
+                part, rest = self._chunks.feed(data)
+            except MalformedBodyError as error:
+                self.malformed = True
+                self._fail(error)
+                return b""
+            self.complete = self._chunks.complete
+        self._keep(part)
+        if self.complete:
+            self._wake()
+        return rest
+
+    def drop(self) -> None:
+        """Keep nothing: nobody will read it."""
+        self._fail(TooLargeError(self._limit))
+
+    async def read(self) -> bytes:
+        """The whole body, without its compression. Raises MalformedBodyError and TooLargeError."""
+        while self._error is None and not self.complete:
+            self._waiter = asyncio.get_running_loop().create_future()
+            if self.on_wanted is not None:
+                self.on_wanted()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._error is not None:
+            raise self._error
+        data, self._data = bytes(self._data), b""
+        return _decompressed(data, self._encoding, self._limit) if self._encoding else data
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            self._fail(TooLargeError(self._limit))
+        elif self._error is None:
+            if not self._data:
+                self._data = part
+            elif part:
+                if isinstance(self._data, bytes):
+                    self._data = bytearray(self._data)
+                self._data += part
+
+    def _fail(self, error: Exception) -> None:
+        self._error, self._data = self._error or error, b""
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Chunks:
+    """Takes the framing off a body in chunks (RFC 9112, 7.1); extensions and trailers are dropped."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._rest = b""  # of a line that has not ended
+        self._left = 0  # bytes of the chunk that are still to come
+        self._ends_chunk = False  # the next line is the empty one after a chunk
+        self._trailers: int | None = None  # lines of them so far, once the last chunk has come
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """The part of the body in these bytes, and what comes after its end. Raises MalformedBodyError."""
+        data, at, parts = self._rest + data, 0, []
+        while not self.complete:
+            if self._left:
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+            if self._ends_chunk and not b"\r\n".startswith(data[at : at + 2]):
+                raise MalformedBodyError("a chunk is not as long as it says")
+            end = data.find(b"\r\n", at)
+            if self._left or end < 0:
+                break
+            self._take_line(data[at:end])
+            at = end + 2
+        rest = data[at:]
+        if self.complete:
+            return b"".join(parts), rest
+        if len(rest) > MAX_LINE_BYTES:
+            raise MalformedBodyError("the size of a chunk, or a trailer, is too long")
+        self._rest = rest
+        return b"".join(parts), b""
+
+    def _take_line(self, line: bytes) -> None:
+        if self._ends_chunk:
+            self._ends_chunk = False
+        elif self._trailers is None:
+            size = _SIZE.fullmatch(line)
+            if size is None:
+                raise MalformedBodyError("the size of a chunk is no number")
+            self._left = int(size[1], 16)
+            self._ends_chunk = self._left > 0
+            self._trailers = None if self._left else 0
+        elif not line:
+            self.complete = True
+        else:
+            self._trailers += 1
+            if self._trailers > MAX_TRAILERS or _TRAILER.fullmatch(line) is None:
+                raise MalformedBodyError("a trailer is no header, or there are too many")
+
+
+def _decompressed(data: bytes, encoding: str, limit_bytes: int) -> bytes:
+    """The body without its compression. Raises MalformedBodyError and TooLargeError."""
+    encoding = encoding.strip().lower()
+    wrapper = _WRAPPERS.get(encoding)
+    if wrapper is None:
+        return data
+    if encoding == "deflate" and data and data[0] & 0xF != zlib.DEFLATED:
+        wrapper = _BARE
+    inflater = zlib.decompressobj(wrapper)
+    try:
+        whole = inflater.decompress(data, limit_bytes + 1)
+    except zlib.error:
+        raise MalformedBodyError(f"it is not compressed by {encoding}") from None
+    if len(whole) > limit_bytes:
+        raise TooLargeError(limit_bytes)
+    if not inflater.eof:
+        raise MalformedBodyError(f"its {encoding} is cut off")
+    return whole
