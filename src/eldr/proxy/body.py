@@ -9,8 +9,13 @@ MAX_LINE_BYTES = 8 * 1024
 """Of the size of a chunk with its extensions, and of a trailer."""
 
 MAX_TRAILERS = 128
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*;[\t -~\x80-\xff]*)?")
-_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
+MAX_PARTS = 64
+"""Of a compressed body."""
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED = rb'"(?:[\t !#-[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
+_TRAILER = re.compile(rb"%b:[\t -~\x80-\xff]*" % _TOKEN)
 _WRAPPERS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 _BARE = -zlib.MAX_WBITS
 """Deflate without its header, which some clients send in spite of RFC 9110, 8.4.1.2."""
@@ -173,13 +178,19 @@ def _decompressed(data: bytes, encoding: str, limit_bytes: int) -> bytes:
         return data
     if encoding == "deflate" and data and data[0] & 0xF != zlib.DEFLATED:
         wrapper = _BARE
-    inflater = zlib.decompressobj(wrapper)
-    try:
-        whole = inflater.decompress(data, limit_bytes + 1)
-    except zlib.error:
-        raise MalformedBodyError(f"it is not compressed by {encoding}") from None
-    if len(whole) > limit_bytes:
-        raise TooLargeError(limit_bytes)
-    if not inflater.eof:
-        raise MalformedBodyError(f"its {encoding} is cut off")
-    return whole
+    whole, parts = bytearray(), 0
+    while data or not parts:  # gzip may come in several, one after the other
+        parts += 1
+        if parts > MAX_PARTS:
+            raise MalformedBodyError(f"its {encoding} has more than {MAX_PARTS} parts")
+        inflater = zlib.decompressobj(wrapper)
+        try:
+            whole += inflater.decompress(data, limit_bytes + 1 - len(whole))
+        except zlib.error:
+            raise MalformedBodyError(f"it is not compressed by {encoding}") from None
+        if len(whole) > limit_bytes:
+            raise TooLargeError(limit_bytes)
+        if not inflater.eof:
+            raise MalformedBodyError(f"its {encoding} is cut off")
+        data = inflater.unused_data
+    return bytes(whole)

@@ -17,7 +17,10 @@ from eldr.settings_front import LimitConfig
 
 _NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _LINE = rb"[\t -~\x80-\xff]*"
-_HEAD = re.compile(rb"(?:\r\n)?(%b) ([!-~]+) HTTP/1\.([01])\r\n((?:%b:%b\r\n)*)\r\n" % (_NAME, _NAME, _LINE))
+_TARGET = rb"/[!-~]*|(?i:https?)://[0-9A-Za-z.:\[\]_~-]+(?:[/?][!-~]*)?|\*"
+_HEAD = re.compile(
+    rb"(?:\r\n)?(%b) (%b) HTTP/1\.([01])\r\n((?:%b:%b\r\n)*)\r\n" % (_NAME, _TARGET, _NAME, _LINE)
+)
 _UNFINISHED = re.compile(rb"(?:%b\r\n)*%b\r?" % (_LINE, _LINE))
 _ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _ONCE = ("host", "content-length", "transfer-encoding", "content-type", "content-range", "user-agent")
