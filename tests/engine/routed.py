@@ -15,7 +15,7 @@ from eldr.config import load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Learner
-from eldr.proxy.membership import MEMBERSHIP, Membership
+from eldr.proxy.membership import Membership
 from eldr.proxy.running import running_app
 from support.stack import served
 
@@ -51,7 +51,7 @@ async def routing(
         served(app, config) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
     ):
-        yield url, http, app[MEMBERSHIP]
+        yield url, http, app.membership
 
 
 async def settled(http: aiohttp.ClientSession, url: str, pair: Engines) -> None:
