@@ -29,6 +29,9 @@ LEARNS = ("locality_band", "soft_locality")
 
 DEFAULT_TAU = 0.1
 
+LATEST = 4096
+"""Requests without gaps: a study needs some turns of all batches."""
+
 POLL_S = 0.5
 
 SETTLE_S = 5.0
@@ -56,7 +59,7 @@ class Learning:
 
     def __init__(self, config: AdaptConfig, policy: Choice, *, tau: float, seed: int) -> None:
         self._config, self._tau, self.seed = config, tau, seed
-        self._sample, self._latest = Sampler(KEPT, config.window_s), Recorder(KEPT)
+        self._sample, self._latest = Sampler(KEPT, config.window_s), Recorder(LATEST)
         self._policy = policy
         self._shape: tuple[int, ...] = ()
         self._new = 0
