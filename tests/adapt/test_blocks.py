@@ -36,6 +36,12 @@ def test_an_interval_covers_as_often_as_its_level_says() -> None:
     assert 12 <= missed <= 40  # of 500 at 95 %
 
 
+def test_blocks_that_count_as_fewer_make_the_interval_wider() -> None:
+    one, four = (mean_change(tpot(0), tpot(1), BLOCK, 0.95, alike) for alike in (1.0, 4.0))
+    assert four.ratio == one.ratio
+    assert four.high - four.ratio == pytest.approx(2 * (one.high - one.ratio))
+
+
 def test_blocks_without_a_request_are_left_out() -> None:
     some = BLOCK < 4
     change = mean_change(tpot(0)[some], tpot(1)[some], BLOCK[some] * 2, 0.95)

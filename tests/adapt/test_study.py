@@ -88,8 +88,8 @@ def with_a_pause(seen: Window) -> Window:
     [
         (window(number=60), ALL, "60 requests with a TPOT, 100 are needed"),
         (in_one_piece(window(number=300)), ALL, "0 requests with a TPOT"),
-        (window(number=150), ALL, "times as long as a request takes"),
-        (with_a_pause(window(number=300)), ALL, "requests came in 2 of 20 blocks of time, 4 are needed"),
+        (window(number=110, rate=300.0), ALL, "times as long as a request takes, 2.5 are needed"),
+        (with_a_pause(window(number=300)), ALL, "requests came in 2 of 20 blocks of time, 3 are needed"),
         (window(number=300), ~ALL, "no decode worker has a centroid"),
         (replace(window(number=300), counts=np.zeros((300, 2, 16), np.uint16)), ALL, "no request has expert"),
         (window(number=300), ALL[:1], "one decode worker leaves no choice"),

@@ -84,8 +84,15 @@ def test_another_winner_must_win_twice_itself() -> None:
     assert Tuner(JSQ).after(one)[0].after(other)[0] == Tuner(JSQ, frozenset({WIDE}))
 
 
-def test_a_round_without_a_result_forgets_the_last() -> None:
-    assert Tuner(JSQ, frozenset({DEFAULT})).after(()) == (Tuner(JSQ), "kept jsq()")
+def test_a_round_without_a_result_is_no_round() -> None:
+    once = Tuner(JSQ, frozenset({BAND}))
+    assert once.after(()) == (once, "kept jsq(): nothing to compare")
+
+
+def test_the_default_that_won_is_taken_when_nothing_can_be_compared_any_more() -> None:
+    tuner, said = Tuner(BAND, frozenset({DEFAULT, WIDE})).after(())
+    assert tuner == Tuner(DEFAULT)
+    assert said.startswith("changed from locality_band(tau=0.1) to soft_locality()")
 
 
 def test_noise_alone_changes_nothing() -> None:

@@ -21,9 +21,9 @@ COST = StepCost(
     experts=EXPERTS,
     top_k=TOP_K,
     moe=Moe(fixed_us=0.0, active_us=500.0),
-    rest=Rest(fixed_us=4000.0, token_us=12.0),
+    rest=Rest(fixed_us=4000.0, token_us=45.0),
 )
-"""4 ms + 1 ms an active expert + 12 us a request: the ratio of the two is near that of the prior."""
+"""4 ms + 1 ms an active expert + 45 us a request: the ratio of the two is near that of the prior."""
 
 
 def chances(local: float) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -38,17 +38,20 @@ class Change:
         return f"{100 * self.ratio:+.1f} % ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
 
 
-def mean_change(new: Floats, old: Floats, block: npt.NDArray[np.int64], level: float) -> Change:
+def mean_change(
+    new: Floats, old: Floats, block: npt.NDArray[np.int64], level: float, alike: float = 1.0
+) -> Change:
     """By what share the mean of `new` [M] is above that of `old` [M]. block: [M], at least two of them.
 
-    A ratio of sums over blocks, with its linearised variance and Student's t.
+    A ratio of sums over blocks, with its linearised variance and Student's t. alike: how many blocks count as
+    one.
     """
     news, olds = (np.bincount(block, values) for values in (new, old))
     filled = np.bincount(block) > 0
     news, olds = news[filled], olds[filled]
     ratio, count = float(news.sum() / olds.sum()), int(filled.sum())
     off = news - ratio * olds
-    error = float(np.sqrt(count / (count - 1) * (off**2).sum()) / olds.sum())
+    error = float(np.sqrt(alike * count / (count - 1) * (off**2).sum()) / olds.sum())
     half = float(stdtrit(count - 1, 0.5 + level / 2)) * error
     return Change(ratio - 1, ratio - 1 - half, ratio - 1 + half)
 

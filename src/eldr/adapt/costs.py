@@ -96,8 +96,13 @@ def _used(window: Window, seen: Batches, span: Span) -> npt.NDArray[np.bool_]:
 
 
 def _prior(window: Window, seen: Batches) -> Floats:
-    """t0, a and b with the ratios of PRIOR's terms at the mean batch, scaled to the median TPOT."""
-    cost = named_cost(PRIOR).lent_to(window.counts.shape[2])
+    """t0, a and b with the ratios of PRIOR's terms at the mean batch, scaled to the median TPOT.
+
+    Models with fewer experts have larger ones, but not by as much: the middle is taken between an expert that
+    costs the same and a share of all of them that does.
+    """
+    cost = named_cost(PRIOR)
+    cost = cost.lent_to(round((cost.experts * window.counts.shape[2]) ** 0.5))
     known = np.isfinite(seen.active)
     if not known.any():
         return np.array([cost.fixed_s, cost.active_s, cost.sequence_s])

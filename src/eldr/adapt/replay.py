@@ -12,8 +12,11 @@ from eldr.signature.transform import SignatureTransform
 from eldr.sim import ClusterSpec, Kinds, Rates, Requests, StepCost, simulate
 from eldr.types import Matrix
 
-MOST_BLOCKS, LEAST_BLOCKS = 20, 4
-"""Blocks of time that differences are compared over; each lasts at least a turn of the batches."""
+MOST_BLOCKS, LEAST_BLOCKS = 20, 3
+"""Blocks of time that differences are compared over."""
+
+LONG_BLOCKS = 4
+"""Each lasts at least a turn of the batches if there are so many; else at least half a turn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +26,7 @@ class Traffic:
     counted: int64 [M], rows of `requests` that are compared: decided a turn after the workers are filled, so
     that the batches are the policy's own, and early enough that few of those beside them are missing.
     counted_s: from when to when those were decided. block: int64 [M], which block of that time each was in.
+    alike: how many neighbouring blocks count as one, since they share their batches.
     centroids: of the workers that have one, which come first; the others follow.
     """
 
@@ -30,6 +34,7 @@ class Traffic:
     counted: npt.NDArray[np.int64]
     counted_s: tuple[float, float]
     block: npt.NDArray[np.int64]
+    alike: float
     centroids: Matrix
     workers: int
 
@@ -57,6 +62,7 @@ class Traffic:
             counted=counted,
             counted_s=(start_s, span.end_s),
             block=place[counted].astype(np.int64),
+            alike=max(1.0, blocks / (span.turns - 1)),
             centroids=centroids[has_centroid],
             workers=len(has_centroid),
         )
@@ -64,7 +70,8 @@ class Traffic:
 
 def blocks_of(span: Span) -> int:
     """Into how many blocks a span is cut; below LEAST_BLOCKS it is too short to compare policies."""
-    return min(MOST_BLOCKS, int(span.turns - 1))
+    turns = span.turns - 1  # the first is for the batches to become the policy's own
+    return min(MOST_BLOCKS, int(turns)) if turns >= LONG_BLOCKS else int(2 * turns)
 
 
 def replay(traffic: Traffic, cost: StepCost, choice: Choice, seed: int) -> npt.NDArray[np.float64]:

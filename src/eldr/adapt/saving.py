@@ -44,9 +44,13 @@ def saving(
     observed: Floats,
     block: npt.NDArray[np.int64],
     under_current: npt.NDArray[np.bool_],
+    alike: float = 1.0,
 ) -> Saving:
-    """All [M], of the same requests in the same order. under_current: those decided by the current policy."""
-    change = mean_change(current, jsq, block, LEVEL)
+    """All [M], of the same requests in the same order. under_current: those decided by the current policy.
+
+    block, alike: see mean_change.
+    """
+    change = mean_change(current, jsq, block, LEVEL, alike)
     half = float(np.hypot(change.high - change.ratio, MODEL_ERROR * change.ratio))
     errors: list[float | None] = [None, None]
     if under_current.any():

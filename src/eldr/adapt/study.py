@@ -70,8 +70,10 @@ def study(
     choices = dict.fromkeys((current, JSQ, DEFAULT, *candidates))
     replays = {choice: replay(traffic, learned.cost, choice, seed) for choice in choices}
     observed, decided_s = (column[traffic.counted] for column in (window.tpot_s, window.decided_s))
-    saved = saving(replays[current], replays[JSQ], observed, traffic.block, decided_s >= since_s)
-    tried = compare(replays, traffic.block, current, seed)
+    saved = saving(
+        replays[current], replays[JSQ], observed, traffic.block, decided_s >= since_s, traffic.alike
+    )
+    tried = compare(replays, traffic.block, current, seed, traffic.alike)
     return Study(len(window), learned, tried, saved, None, traffic.counted_s)
 
 
@@ -89,5 +91,5 @@ def _too_little(window: Window, has_centroid: npt.NDArray[np.bool_]) -> str | No
 def _too_short(span: Span) -> str:
     return (
         f"the window covers {max(span.turns, 0.0):.1f} times as long as a request takes, "
-        f"{LEAST_BLOCKS + 1} are needed: keep more requests"
+        f"{1 + LEAST_BLOCKS / 2} are needed: keep more requests"
     )

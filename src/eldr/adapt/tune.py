@@ -40,9 +40,15 @@ class Tried:
 
 
 def compare(
-    replays: Mapping[Choice, Floats], block: npt.NDArray[np.int64], current: Choice, seed: int
+    replays: Mapping[Choice, Floats],
+    block: npt.NDArray[np.int64],
+    current: Choice,
+    seed: int,
+    alike: float = 1.0,
 ) -> tuple[Tried, ...]:
     """Judge all choices, best mean first. replays: TPOT [M] of each, among them `current`, JSQ and DEFAULT.
+
+    block, alike: see mean_change.
 
     A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN unless it is
     the default, and its tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the
@@ -50,7 +56,7 @@ def compare(
     tail is longer than the limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter
     than the current one's, by as much and for certain, if its mean is not higher by LEAST_GAIN.
     """
-    judge = _Judge(replays, block, current, seed)
+    judge = _Judge(replays, block, current, seed, alike)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
 
 
@@ -61,14 +67,16 @@ class _Judge:
         block: npt.NDArray[np.int64],
         current: Choice,
         seed: int,
+        alike: float,
     ) -> None:
-        self._replays, self._block, self._current, self._seed = replays, block, current, seed
+        self._replays, self._block, self._current = replays, block, current
+        self._seed, self._alike = seed, alike
         self._limit = max(JSQ, DEFAULT, key=lambda choice: float(np.percentile(replays[choice], 99)))
         self._long_tail = self._tail(current, self._limit, TAIL_LEVEL).above
 
     def tried(self, choice: Choice) -> Tried:
         tpot_s = self._replays[choice]
-        mean = mean_change(tpot_s, self._replays[self._current], self._block, LEVEL)
+        mean = mean_change(tpot_s, self._replays[self._current], self._block, LEVEL, self._alike)
         tail = self._tail(choice, self._limit, CAUTION_LEVEL)
         wins, why = self._verdict(choice, mean, tail)
         p99_s = float(np.percentile(tpot_s, 99))
@@ -99,7 +107,17 @@ class Tuner:
     winners: frozenset[Choice] = frozenset()
 
     def after(self, tried: tuple[Tried, ...]) -> tuple["Tuner", str]:
-        """The tuner after a round, and the round in words. tried: best mean first; empty for no result."""
+        """The tuner after a round, and the round in words.
+
+        tried: best mean first; empty where there was nothing to compare, which is no round: but where the
+        default won before, it is then taken, since queues that grow make windows too short to compare.
+        """
+        if not tried and DEFAULT in self.winners:
+            return Tuner(
+                DEFAULT
+            ), f"changed from {self.current} to {DEFAULT}: it won, and nothing compares now"
+        if not tried:
+            return self, f"kept {self.current}: nothing to compare"
         winners = [one for one in tried if one.wins]
         again = [one for one in winners if one.choice in self.winners]
         if again:
@@ -108,9 +126,5 @@ class Tuner:
         if winners:
             first = f"kept {self.current}: {winners[0]}, for the first time; once more is needed"
             return replace(self, winners=frozenset(one.choice for one in winners)), first
-        best = f"; the best other: {_other(tried, self.current)}" if len(tried) > 1 else ""
-        return replace(self, winners=frozenset()), f"kept {self.current}{best}"
-
-
-def _other(tried: tuple[Tried, ...], current: Choice) -> Tried:
-    return next(one for one in tried if one.choice != current)
+        other = next(one for one in tried if one.choice != self.current)
+        return replace(self, winners=frozenset()), f"kept {self.current}; the best other: {other}"

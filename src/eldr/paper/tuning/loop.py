@@ -15,8 +15,8 @@ from eldr.paper.tuning.live import Live, run
 from eldr.paper.tuning.results import Estimate, Loop, Phase, Round, Run
 from eldr.sim import Records, Requests
 
-LEAST_KEPT, TURNS_KEPT = 2000, 10
-"""The window keeps so many requests, or so many times those in flight."""
+LEAST_KEPT, MOST_KEPT, TURNS_KEPT = 2000, 4096, 12
+"""The window keeps so many times the requests in flight, within these bounds; the router keeps the most."""
 
 MOST_BETWEEN_S = 60.0
 """A study is made each time that the window is all new, and at least as often as this."""
@@ -62,7 +62,7 @@ def measured(
 
 
 def _kept(case: Case) -> int:
-    return max(LEAST_KEPT, TURNS_KEPT * case.workers * case.batch)
+    return min(max(LEAST_KEPT, TURNS_KEPT * case.workers * case.batch), MOST_KEPT)
 
 
 def _requests(world: World, case: Case, seed: int) -> tuple[Requests, float]:
