@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from eldr.adapt import blocks
 from eldr.adapt.choice import CANDIDATES, DEFAULT, JSQ, Choice
 from eldr.adapt.tune import Tried, Tuner, compare
 from eldr.errors import ConfigError
@@ -95,8 +96,9 @@ def test_the_default_that_won_is_taken_when_nothing_can_be_compared_any_more() -
     assert said.startswith("changed from locality_band(tau=0.1) to soft_locality()")
 
 
-def test_noise_alone_changes_nothing() -> None:
+def test_noise_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 99 % a choice that is no better wins in one of 200 rounds; twice in a row, in one of 40,000."""
+    monkeypatch.setattr(blocks, "DRAWS", 50)
     choices = (JSQ, DEFAULT, BAND, WIDE)
     rounds = 60
     tuner, changes, wins = Tuner(JSQ), 0, 0
