@@ -1,65 +1,108 @@
-"""Has what is asked changed? Signatures of now against those of before, with a stated false-alarm rate."""
+"""Has what is asked changed, and when? A test with a stated false-alarm rate."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2_contingency, ks_2samp
 
 from eldr.types import Matrix
 
 FALSE_ALARMS = 1e-4
 """Share of checks that raise an alarm though nothing changed, at most."""
 
-LEAST_ROWS = 100
-"""Signatures of each time, at least. Fewer are not tested."""
+LEAST_ROWS = 200
+"""Signatures, at least. Fewer are not tested."""
 
-LEAST_EXPECTED = 5.0
-"""Requests of a cluster to be expected in both times (Cochran's rule); rarer clusters count as one."""
+BLOCK, MOST_BLOCKS = 8, 64
+"""Requests in a row that are one block, at least, and blocks, at most: then they are larger. Requests of one
+block may depend on each other, as those of a user who sends some at once."""
+
+LEAST_SIDE = 3
+"""Blocks before a change and after it, at least."""
+
+DIRECTIONS = 16
+"""In which blocks differ the most; what else they differ in is noise for the most part."""
+
+AT_ONCE, MOST_ORDERS, ENOUGH = 250, 40_000, 10
+"""Random orders of the blocks, which are drawn until ENOUGH of them look as much like a change."""
+
+SLOW = 0.95
+"""Share of the requests that take no longer than a time; see `drift`."""
+
+Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Chances that two times differ so much though nothing changed: in the shares of the clusters (mix), in
-    how near requests are to their nearest centroid (fit), and of either; all 1 where there is too little.
+    """p_value: chance that requests differ so much over time though nothing changed; 1 where there are too
+    few. since_s: requests that were decided from then on are of the time after the change, if it was one.
     """
 
-    mix: float
-    fit: float
-
-    @property
-    def p_value(self) -> float:
-        """Of both tests together (Bonferroni)."""
-        return min(1.0, 2 * min(self.mix, self.fit))
+    p_value: float
+    since_s: float
 
     @property
     def alarm(self) -> bool:
         return self.p_value < FALSE_ALARMS
 
     def __str__(self) -> str:
-        what = "shares of clusters" if self.mix <= self.fit else "distances to centroids"
-        return f"{what} differ (p = {self.p_value:.2g}, alarm below {FALSE_ALARMS:g})"
+        return f"signatures differ from earlier ones (p = {self.p_value:.2g}, alarm below {FALSE_ALARMS:g})"
 
 
-def drift(before: Matrix, now: Matrix, centroids: Matrix) -> Drift:
-    """Test signatures [N, D] of an earlier time against those of now [M, D], seen from centroids [K, D].
+def drift(
+    signatures: Matrix, decided_s: Times, finish_s: Times, after_s: float = -np.inf, seed: int = 0
+) -> Drift:
+    """Test signatures [N, D] of requests for a moment from which on their mean is another one.
 
-    A mix that jumps changes the shares of the clusters (chi-square test), a kind of request that the clusters
-    do not know the distances to the nearest centroid (Kolmogorov-Smirnov test). Each has half of the rate.
-    The rate holds for requests that do not depend on each other.
+    decided_s, finish_s: [N], of one clock. after_s: requests that ended before are left out. They are taken
+    in the order in which they ended: of the last to be decided only the short ones have, and these may be on
+    subjects of their own. For the same reason those are left out that ended at first, when only short ones
+    could have.
     """
-    if min(len(before), len(now)) < LEAST_ROWS:
-        return Drift(1.0, 1.0)
-    cosines = before @ centroids.T, now @ centroids.T
-    labels = [one.argmax(axis=1) for one in cosines]
-    table = np.array([np.bincount(one, minlength=len(centroids)) for one in labels])
-    return Drift(_mix(table), float(ks_2samp(*(one.max(axis=1) for one in cosines)).pvalue))
+    took_s = finish_s - decided_s
+    if len(signatures) < LEAST_ROWS:
+        return Drift(1.0, -np.inf)
+    steady_s = max(after_s, float(decided_s.min() + np.quantile(took_s, SLOW)))
+    rows = np.argsort(finish_s, kind="stable")
+    rows = rows[finish_s[rows] > steady_s]
+    if len(rows) < LEAST_ROWS:
+        return Drift(1.0, -np.inf)
+    p_value, first = changed(signatures[rows], seed)
+    return Drift(p_value, float(finish_s[rows[first]] - np.median(took_s)))
 
 
-def _mix(table: npt.NDArray[np.int64]) -> float:
-    """p-value for requests [2 times, K clusters], rare clusters taken together."""
-    shares = table.sum(axis=1, keepdims=True) / table.sum()
-    rare = (shares * table.sum(axis=0)).min(axis=0) < LEAST_EXPECTED
-    merged = np.column_stack([table[:, ~rare], table[:, rare].sum(axis=1)])
-    merged = merged[:, merged.any(axis=0)]
-    return float(chi2_contingency(merged, correction=False).pvalue) if merged.shape[1] > 1 else 1.0
+def changed(signatures: Matrix, seed: int = 0) -> tuple[float, int]:
+    """p-value of nothing having changed in N >= LEAST_ROWS rows in order, and the row where most did.
+
+    That is where the means of the blocks before and after differ the most (CUSUM). As much would be expected
+    in any order of the blocks if nothing changed, so random orders tell the chance. It holds however requests
+    of one block depend on each other, as long as blocks do not.
+    """
+    size = max(BLOCK, -(-len(signatures) // MOST_BLOCKS))
+    skipped = len(signatures) % size
+    means = signatures[skipped:].reshape(-1, size, signatures.shape[1]).mean(axis=1)
+    blocks = _main_directions(means)
+    found = _differences(blocks[None])[0]
+    rng, higher, orders = np.random.default_rng(seed), 0, 0
+    while orders < MOST_ORDERS and higher < ENOUGH:
+        drawn = rng.permuted(np.tile(np.arange(len(blocks)), (AT_ONCE, 1)), axis=1)
+        higher += int((_differences(blocks[drawn]).max(axis=1) >= found.max()).sum())
+        orders += AT_ONCE
+    return (higher + 1) / (orders + 1), skipped + size * (LEAST_SIDE + int(found.argmax()))
+
+
+def _main_directions(means: Matrix) -> Matrix:
+    """Centred means [B, D] of the blocks, in the directions [B, at most DIRECTIONS] in which they differ."""
+    left, length, _ = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+    return np.asarray((left * length)[:, :DIRECTIONS], np.float32)
+
+
+def _differences(blocks: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """For orders of centred blocks [n, B, R] how much the means before and after each place differ, squared
+    and over its expectation: [n, B - 2 LEAST_SIDE + 1]."""
+    number = blocks.shape[1]
+    before = np.arange(LEAST_SIDE, number - LEAST_SIDE + 1, dtype=np.float32)
+    sums = blocks.cumsum(axis=1)[:, LEAST_SIDE - 1 : number - LEAST_SIDE]
+    differences: npt.NDArray[np.float32] = np.einsum("nbr,nbr->nb", sums, sums)
+    differences *= number / (before * (number - before))
+    return differences

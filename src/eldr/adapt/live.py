@@ -99,8 +99,8 @@ class Learning:
         watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
         self._now = self.begin(live)
         self._tuner = Tuner(self._now.policy)
-        self._since_s = self._policy_since_s = live.clock.now_s()
-        next_s, looked_for = self._since_s + self._config.interval_s, watch.seats().worker_ids
+        self._since_s, self._policy_since_s = -math.inf, live.clock.now_s()
+        next_s, looked_for = self._policy_since_s + self._config.interval_s, watch.seats().worker_ids
         while True:
             await asyncio.sleep(POLL_S)
             seats, now_s = watch.seats(), live.clock.now_s()
@@ -153,7 +153,7 @@ class Learning:
         if answer.stale_s is not None:
             self._sample.forget(answer.stale_s)
         if answer.profile is not None:
-            after, self._since_s = replace(after, profile=answer.profile, owners=seats.worker_ids), asked_s
+            after = replace(after, profile=answer.profile, owners=seats.worker_ids)
         self._tuner = answer.tuner or self._tuner
         if self._tuner.current != before.policy:
             metrics.policy_changes.labels(self._tuner.current.name).inc()

@@ -56,12 +56,13 @@ def refit(signatures: Matrix, centroids: Matrix, has_centroid: Flags, left: Matr
     changed = not has_centroid.all() or bool(len(left))
     rng = np.random.default_rng(seed)
     start = _seated(signatures, centroids, has_centroid, left, rng)
-    fitted = _matched(signatures, start, _fitted(signatures, start, rng))
+    best, anew = _fitted(signatures, start, rng)
+    fitted = _matched(signatures, start, best)
     before, after = _nearest(signatures, start), _nearest(signatures, fitted)
     stays = has_centroid[before] & (before == after)
     gain = error = None
     if not changed:
-        gain, error = _held_out_gain(rng.permutation(signatures), centroids, rng)
+        gain, error = _held_out_gain(rng.permutation(signatures), centroids, anew, rng)
     worth_it, reason = _verdict(gain, error, float(1 - (signatures * start[before]).sum(axis=1).mean()))
     return Refit(
         centroids=fitted,
@@ -129,15 +130,20 @@ def _split(
     return (int(known[hottest]), halves[keeps]), halves[1 - keeps]
 
 
-def _fitted(rows: Matrix, start: Matrix, rng: np.random.Generator) -> Matrix:
-    """Centroids from a warm start; from nothing where that is better by more than WORTH of the distance.
+def _fitted(rows: Matrix, start: Matrix, rng: np.random.Generator) -> tuple[Matrix, bool]:
+    """Centroids from a warm start; from nothing where that is better by more than WORTH of the distance, and
+    whether it is.
 
     A warm start keeps requests where they are, and may be stuck where what is asked has changed much.
     """
-    warm = _improved(rows, start)
-    fresh = BalancedKMeans(len(start), seed=int(rng.integers(1 << 31)), starts=2).fit(rows)
-    value = float(_balanced(rows, warm).sum())
-    return fresh.centroids_ if fresh.objective_ - value > WORTH * (len(rows) - value) else warm
+    warm, fresh = _improved(rows, start), _anew(rows, len(start), rng)
+    values = [float(_balanced(rows, one).sum()) for one in (warm, fresh)]
+    anew = values[1] - values[0] > WORTH * (len(rows) - values[0])
+    return (fresh, True) if anew else (warm, False)
+
+
+def _anew(rows: Matrix, clusters: int, rng: np.random.Generator) -> Matrix:
+    return BalancedKMeans(clusters, seed=int(rng.integers(1 << 31)), starts=2).fit(rows).centroids_
 
 
 def _improved(rows: Matrix, start: Matrix) -> Matrix:
@@ -161,11 +167,15 @@ def _matched(signatures: Matrix, old: Matrix, new: Matrix) -> Matrix:
     return np.asarray(new[order])
 
 
-def _held_out_gain(signatures: Matrix, centroids: Matrix, rng: np.random.Generator) -> tuple[float, float]:
-    """Mean cosine added on the half not fitted to, and its standard error, over both halves."""
+def _held_out_gain(
+    signatures: Matrix, centroids: Matrix, anew: bool, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Mean cosine added on the half not fitted to, and its standard error, over both halves. anew: fit from
+    nothing, as the whole was."""
     gains = []
     for fitted, judged in ((signatures[::2], signatures[1::2]), (signatures[1::2], signatures[::2])):
-        gains.append(_balanced(judged, _fitted(fitted, centroids, rng)) - _balanced(judged, centroids))
+        new = _anew(fitted, len(centroids), rng) if anew else _improved(fitted, centroids)
+        gains.append(_balanced(judged, new) - _balanced(judged, centroids))
     gain = np.concatenate(gains)
     return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(len(gain)))
 

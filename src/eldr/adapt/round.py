@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from eldr import __version__
-from eldr.adapt.drift import LEAST_ROWS, Drift, drift
+from eldr.adapt.drift import Drift, drift
 from eldr.adapt.refit import ROWS_A_WORKER, Refit, refit
 from eldr.adapt.seats import Seats
 from eldr.adapt.study import Study, study
@@ -16,7 +16,6 @@ from eldr.adapt.tune import Tuner
 from eldr.adapt.window import Seen, Window
 from eldr.profile.artifact import Profile, ProfileInfo, routing_fingerprint
 from eldr.signature import SignatureTransform
-from eldr.types import Matrix
 
 FIRST_TRANSFORMATION = "counts"
 """Of a profile that is made of live prompts. Choosing one by rho takes decode counts, which only calibration
@@ -31,7 +30,7 @@ class Question:
     """What the router saw, and how it routes now.
 
     sample: requests with counts of the whole window of time; latest: the last ones, without gaps.
-    since_s: when the profile was last changed; drift is only looked for after that. tau: for a first profile.
+    since_s: when the last drift was found; more is only looked for after that. tau: for a first profile.
     model: its name. tuner: with the policy that has routed since policy_since_s. refits, tunes: what may be
     changed.
     """
@@ -73,7 +72,7 @@ def answer(question: Question) -> Answer:
     """Look at the sample for drift and for better centroids, and where these stay, at the policy."""
     profile = question.profile
     if profile is None:
-        return _first(question, _window(question, question.sample))
+        return first_profile(_window(question, question.sample), question.model, question.tau, question.seed)
     if question.refits:
         window = _window(question, question.sample)
         found = refitted(window, question.seats, profile, question.since_s, question.seed)
@@ -104,28 +103,28 @@ def _studied(question: Question, window: Window, profile: Profile) -> Study:
     )
 
 
-def _first(question: Question, window: Window) -> Answer:
-    """Make a profile, once there is enough to make it of."""
-    workers = len(question.seats.worker_ids)
+def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
+    """Make a profile for the window's workers, once there is enough. model, tau: see Question."""
+    workers = len(window.worker_ids)
     needed = max(FIRST_ROWS, ROWS_A_WORKER * workers)
     if len(window) < needed:
         return Answer(None, f"{len(window)} of {needed} requests with counts for a first profile")
     transform = SignatureTransform(FIRST_TRANSFORMATION).fit(window.counts)
     signatures = transform.transform_many(window.counts)
     nobody = np.zeros((workers, signatures.shape[1]), np.float32)
-    found = refit(signatures, nobody, np.zeros(workers, np.bool_), nobody[:0], question.seed)
+    found = refit(signatures, nobody, np.zeros(workers, np.bool_), nobody[:0], seed)
     layers, experts = window.counts.shape[1:]
     info = ProfileInfo(
-        model=question.model,
+        model=model,
         layers=layers,
         experts=experts,
-        top_k=question.top_k,
-        fingerprint=routing_fingerprint(layers, experts, question.top_k),
+        top_k=window.top_k,
+        fingerprint=routing_fingerprint(layers, experts, window.top_k),
         transformation=FIRST_TRANSFORMATION,
-        tau=question.tau,
+        tau=tau,
         rho=None,
         calibration_requests=len(window),
-        seed=question.seed,
+        seed=seed,
         created_at=_now(),
         eldr_version=__version__,
     )
@@ -136,18 +135,20 @@ def _first(question: Question, window: Window) -> Answer:
 
 
 def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, seed: int) -> Answer:
-    """Test for drift since a time; refit with what is new where that is better or the pool has changed."""
+    """Test for drift since a time; refit with what is new where that is better or the pool has changed.
+
+    After drift, with the requests since then; with some before it where these are too few.
+    """
     assert seats.centroids is not None
     assert seats.left is not None
     signatures = profile.signature_transform().transform_many(window.counts)
     signed = signatures.any(axis=1)
     signatures, decided_s = signatures[signed], window.decided_s[signed]
-    new, stale_s = decided_s > since_s, None
-    seen = _drift(signatures[new], seats)
-    if seen is not None and seen.alarm:
-        stale_s = float(np.median(decided_s[new]))
-        signatures = signatures[decided_s >= stale_s]
+    seen, stale_s = drift(signatures, decided_s, window.finish_s[signed], since_s, seed), None
     needed = ROWS_A_WORKER * len(seats.worker_ids)
+    if seen.alarm:
+        stale_s = min(seen.since_s, float(decided_s[-needed:][0]))
+        signatures = signatures[decided_s >= stale_s]
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
     found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, seed)
@@ -159,15 +160,6 @@ def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, see
     )
     why = f"new centroids: {found.reason}; {found.moved:.0%} of requests move"
     return Answer(refitted, why, stale_s, found, seen)
-
-
-def _drift(signatures: Matrix, seats: Seats) -> Drift | None:
-    """The later half of what came since the last change against the earlier half."""
-    assert seats.centroids is not None
-    half = len(signatures) // 2
-    if half < LEAST_ROWS or not seats.has_centroid.any():
-        return None
-    return drift(signatures[:half], signatures[half:], seats.centroids[seats.has_centroid])
 
 
 def _of_now(info: ProfileInfo, requests: int) -> ProfileInfo:
