@@ -46,6 +46,14 @@ def test_what_gains_less_than_a_percent_does_not_win_unless_it_is_the_default() 
     assert found[DEFAULT].wins
 
 
+def test_a_longer_tail_than_the_current_ones_takes_more_gain() -> None:
+    replays = {JSQ: tpot(1, tail=2.0), DEFAULT: tpot(2), BAND: tpot(2, 0.94, tail=1.5)}
+    found = verdicts(replays, DEFAULT)  # within JSQ's tail, but half as long again as the default's
+    assert found[BAND].mean.ratio < -0.01
+    assert not found[BAND].wins
+    assert found[BAND].why.startswith("not faster by")
+
+
 def test_a_longer_tail_than_jsqs_and_the_defaults_does_not_win() -> None:
     found = verdicts({JSQ: tpot(1), DEFAULT: tpot(2), BAND: tpot(3, 0.9, tail=1.5)}, JSQ)
     assert not found[BAND].wins
@@ -77,6 +85,13 @@ def test_a_change_takes_two_rounds_in_a_row() -> None:
     tuner, said = tuner.after(faster)[0].after(faster)
     assert tuner == Tuner(DEFAULT)
     assert said.startswith("changed from jsq() to soft_locality()")
+
+
+def test_of_winners_one_with_a_short_tail_is_taken_at_nearly_the_same_mean() -> None:
+    replays = {JSQ: tpot(1, tail=1.6), DEFAULT: tpot(2, 0.91), BAND: 0.995 * tpot(2, 0.88, tail=1.5)}
+    tried = compare(replays, BLOCK, JSQ, 0)
+    assert [one.choice for one in tried if one.wins] == [BAND, DEFAULT]
+    assert Tuner(JSQ).after(tried)[0].after(tried)[0] == Tuner(DEFAULT)
 
 
 def test_another_winner_must_win_twice_itself() -> None:

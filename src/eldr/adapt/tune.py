@@ -19,6 +19,10 @@ LEAST_GAIN = 0.01
 """A change that gains less is not made, however certain the gain is; only back to the default."""
 
 
+TAIL_PRICE = 0.1
+"""A tail that is longer than the current one's by 10 % takes a gain of 1 % away."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What a replay of a choice gave.
@@ -34,6 +38,11 @@ class Tried:
     tail: Change
     wins: bool
     why: str
+
+    @property
+    def price(self) -> float:
+        """Of winners the one with the least is taken: its mean, and its tail at TAIL_PRICE."""
+        return self.mean.ratio + TAIL_PRICE * self.tail.ratio
 
     def __str__(self) -> str:
         return f"{self.choice} mean {self.mean}, p99 against the limit {self.tail}: {self.why}"
@@ -51,10 +60,11 @@ def compare(
     block, alike: see mean_change.
 
     A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN unless it is
-    the default, and its tail is not longer than the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the
-    default's where that is longer, so that the default can always be returned to. Where the current one's
-    tail is longer than the limit for certain at TAIL_LEVEL, a choice also wins with a tail that is shorter
-    than the current one's, by as much and for certain, if its mean is not higher by LEAST_GAIN.
+    the default and by TAIL_PRICE of what its tail is longer, and if that tail is not longer than the limit,
+    as seen at CAUTION_LEVEL: JSQ's tail, or the default's where that is longer, so that the default can
+    always be returned to. Where the current one's tail is longer than the limit for certain at TAIL_LEVEL, a
+    choice also wins with a tail that is shorter than the current one's, by LEAST_GAIN and for certain, if its
+    mean is not higher by as much.
     """
     judge = _Judge(replays, block, current, seed, alike)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
@@ -87,13 +97,13 @@ class _Judge:
             return False, "current"
         if tail.above:
             return False, f"its tail is longer than that of {self._limit}"
-        if mean.below and (mean.ratio <= -LEAST_GAIN or choice == DEFAULT):
+        longer = self._tail(choice, self._current, TAIL_LEVEL)
+        needed = (0.0 if choice == DEFAULT else LEAST_GAIN) + TAIL_PRICE * max(longer.ratio, 0.0)
+        if mean.below and -mean.ratio >= needed:
             return True, "faster"
-        if self._long_tail and mean.ratio < LEAST_GAIN:
-            shorter = self._tail(choice, self._current, TAIL_LEVEL)
-            if shorter.ratio <= -LEAST_GAIN and shorter.below:
-                return True, "as fast, with a shorter tail"
-        return False, "not faster" if mean.ratio > -LEAST_GAIN else "not faster for certain"
+        if self._long_tail and mean.ratio < LEAST_GAIN and longer.below and longer.ratio <= -LEAST_GAIN:
+            return True, "as fast, with a shorter tail"
+        return False, f"not faster by {100 * needed:.1f} %" if mean.below else "not faster for certain"
 
     def _tail(self, choice: Choice, other: Choice, level: float) -> Change:
         return tail_change(self._replays[choice], self._replays[other], self._block, level, self._seed)
@@ -121,7 +131,7 @@ class Tuner:
         winners = [one for one in tried if one.wins]
         again = [one for one in winners if one.choice in self.winners]
         if again:
-            new = again[0]
+            new = min(again, key=lambda one: one.price)
             return Tuner(new.choice), f"changed from {self.current} to {new}, two rounds in a row"
         if winners:
             first = f"kept {self.current}: {winners[0]}, for the first time; once more is needed"
