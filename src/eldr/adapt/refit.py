@@ -13,6 +13,9 @@ from eldr.types import Matrix
 STEPS = 10
 """Of balanced K-means from warm centroids, which are near already."""
 
+STARTS = 2
+"""From nothing, to compare with what today's centroids lead to."""
+
 ROWS_A_WORKER = 16
 """Signatures a worker, at least, to make clusters of."""
 
@@ -143,7 +146,9 @@ def _fitted(rows: Matrix, start: Matrix, rng: np.random.Generator) -> tuple[Matr
 
 
 def _anew(rows: Matrix, clusters: int, rng: np.random.Generator) -> Matrix:
-    return BalancedKMeans(clusters, seed=int(rng.integers(1 << 31)), starts=2).fit(rows).centroids_
+    """The better of STARTS starts from rows far apart: about as good as BalancedKMeans here, and cheaper."""
+    starts = (_improved(rows, seed_centroids(rows, clusters, rng)) for _ in range(STARTS))
+    return max(starts, key=lambda one: float(_balanced(rows, one).sum()))
 
 
 def _improved(rows: Matrix, start: Matrix) -> Matrix:
