@@ -23,8 +23,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "HEAVY", 4)
     monkeypatch.setattr(seats, "WINDOW", 64)
     for name in ("CHANGE_S", "BACK_S", "END_S", "BIN_S"):
-        monkeypatch.setattr(cases, name, getattr(cases, name) / 20)
-    phases = {name: (start / 20, end / 20) for name, (start, end) in cases.PHASES.items()}
+        monkeypatch.setattr(cases, name, getattr(cases, name) / 40)
+    phases = {name: (start / 40, end / 40) for name, (start, end) in cases.PHASES.items()}
     monkeypatch.setattr(cases, "PHASES", phases)
 
 
