@@ -48,6 +48,9 @@ class Ledger:
             start += column.nbytes
         self._requests, self._tokens, self._shut_until_s, self._up, self._down, self._known = self._columns
         self._keys = np.frombuffer(buffer, "S16", CAPACITY, start)
+        self._own_requests, self._own_tokens = self._requests[row], self._tokens[row]
+        self.alone = rows == 1
+        """Is there no other process?"""
 
     @classmethod
     def shared(cls, rows: int) -> "Ledger":
@@ -87,11 +90,11 @@ class Ledger:
 
     def add(self, slot: int, requests: int, tokens: float) -> None:
         """Change what this process has in flight on a worker."""
-        place = self._row, slot
-        self._requests[place] += requests
-        self._tokens[place] += tokens
-        if self._requests[place] == 0:
-            self._tokens[place] = 0.0  # sums of fractions leave a rest
+        left = self._own_requests[slot] + requests
+        self._own_requests[slot] = left
+        self._own_tokens[slot] = (
+            self._own_tokens[slot] + tokens if left else 0.0
+        )  # sums of fractions leave a rest
 
     def requests(self, slots: Slots) -> npt.NDArray[np.int64]:
         """Requests in flight on some workers, of all processes."""
@@ -107,8 +110,8 @@ class Ledger:
 
     def available(self, slots: Slots) -> npt.NDArray[np.bool_]:
         """Workers that this process found up and no process finds down."""
-        up: npt.NDArray[np.bool_] = self._up[self._row][slots]
-        return up if len(self._up) == 1 else up & ~self._down.take(slots, axis=1).any(axis=0)
+        up: npt.NDArray[np.bool_] = self._up[self._row].take(slots)
+        return up if self.alone else up & ~self._down.take(slots, axis=1).any(axis=0)
 
     def shut(self, slot: int, until_s: float) -> None:
         """Say until when (monotonic clock) a worker gets no requests, since they failed; 0: it does."""
@@ -116,7 +119,7 @@ class Ledger:
 
     def shut_elsewhere(self, slots: Slots) -> npt.NDArray[np.float64] | None:
         """Until when other processes say so, 0 where none does; None where there is no other process."""
-        if len(self._shut_until_s) == 1:
+        if self.alone:
             return None
         said = self._shut_until_s.take(slots, axis=1)
         said[self._row] = 0.0
@@ -161,5 +164,7 @@ def _bytes(rows: int) -> int:
 
 def _sums(column: npt.NDArray[Any], slots: Slots) -> npt.NDArray[Any]:
     """What all processes have at some slots. One alone, the usual case, has nothing to add up."""
-    total: npt.NDArray[Any] = column[0][slots] if len(column) == 1 else column.take(slots, axis=1).sum(axis=0)
+    total: npt.NDArray[Any] = (
+        column[0].take(slots) if len(column) == 1 else column.take(slots, axis=1).sum(axis=0)
+    )
     return total

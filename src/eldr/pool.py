@@ -87,6 +87,7 @@ class WorkerPool:
         self._slots = np.zeros(0, np.intp)
         self._centroids: Matrix | None = None
         self._has_centroid = np.zeros(0, np.bool_)
+        self._up: npt.NDArray[np.bool_] | None = None  # who may be chosen, while nobody else can change it
         for worker in workers:
             self.add(worker)
 
@@ -110,7 +111,7 @@ class WorkerPool:
             worker_ids=self._ids,
             in_flight=_read_only(self._ledger.requests(self._slots)),
             in_flight_tokens=_read_only(self._ledger.tokens(self._slots)),
-            available=_read_only(self._ledger.available(self._slots)),
+            available=self._available(),
             centroids=self._centroids,
             has_centroid=self._has_centroid,
         )
@@ -127,7 +128,7 @@ class WorkerPool:
 
     def has_available(self) -> bool:
         """May any worker be chosen?"""
-        return bool(self._ledger.available(self._slots).any())
+        return bool(self._available().any())
 
     def available(self, worker_id: str) -> bool:
         return bool(self._ledger.available(self._slot_of(worker_id))[0])
@@ -138,6 +139,7 @@ class WorkerPool:
         None is for one that this process has not checked yet: not for it, and no verdict for the others.
         """
         self._ledger.judge(self._seat(worker_id).slot, available)
+        self._up = None
 
     def shut(self, worker_id: str, until_s: float) -> None:
         """Tell the other processes until when this one sends a worker nothing, since its requests failed."""
@@ -145,6 +147,8 @@ class WorkerPool:
 
     def shut_elsewhere(self) -> dict[str, float]:
         """Until when other processes send some workers nothing: now or before, too."""
+        if self._ledger.alone:
+            return {}
         until_s = self._ledger.shut_elsewhere(self._slots)
         if until_s is None or not until_s.any():
             return {}
@@ -184,6 +188,7 @@ class WorkerPool:
         self._ids += (worker.id,)
         self._slots = np.append(self._slots, slot)
         self._ledger.judge(slot, True)
+        self._up = None
         matrix = None if self._centroids is None else np.pad(self._centroids, ((0, 1), (0, 0)))
         self._publish_centroids(matrix, np.append(self._has_centroid, False))
 
@@ -197,8 +202,15 @@ class WorkerPool:
         self._ids = tuple(self._seats)
         self._slots = np.delete(self._slots, seat.index)
         self._ledger.give_up(seat.slot)
+        self._up = None
         matrix = None if self._centroids is None else np.delete(self._centroids, seat.index, axis=0)
         self._publish_centroids(matrix, np.delete(self._has_centroid, seat.index))
+
+    def _available(self) -> npt.NDArray[np.bool_]:
+        """Who may be chosen [K], read-only."""
+        if self._up is None or not self._ledger.alone:
+            self._up = _read_only(self._ledger.available(self._slots))
+        return self._up
 
     def _seat(self, worker_id: str) -> _Seat:
         if worker_id not in self._seats:

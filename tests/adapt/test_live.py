@@ -181,19 +181,3 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
 )
 def test_who_learns(settings: dict[str, Any], learns: bool) -> None:
     assert (learning_for(load_config(None, URLS | settings)) is not None) == learns
-
-
-async def test_a_worker_that_dies_is_gone_after_a_while_and_gets_a_cluster_when_it_is_back() -> None:
-    profile = domain_profile(DOMAINS[:2])
-    settings = {"health_interval_s": 0.1, "breaker": {"open_s": 0.1, "longest_open_s": 0.2}}
-    learner = learning(interval_s=60, lost_s=0.5)
-    async with stack(policy="locality_band", profile=profile, learner=learner, **settings) as router:
-        assert await ask(router, "code", "law", rounds=40) == ["d0", "d1"]
-        await router.decode[1].stop()
-        assert await ask(router, "code", "law", rounds=20) == ["d0", "d0"]  # at once, to the next best
-        await until(lambda: refits(router))
-        await router.decode[1].start()
-        await until(lambda: router.metric("eldr_worker_up", worker="d1"))
-        await ask(router, "code", "law", rounds=20)
-        await until(lambda: _more(router, 1))
-        assert set(await ask(router, "code", "law", rounds=4)) == {"d0", "d1"}

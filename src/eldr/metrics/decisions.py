@@ -5,7 +5,7 @@ docs/metrics.md, "Decision log".
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -100,7 +100,7 @@ class DecisionLog:
         except OSError as error:
             raise ConfigError(f"decision_log: cannot write {path}: {error.strerror}") from None
 
-    def write(self, end: RequestRecord, decisions: list[Decided]) -> None:
+    def write(self, end: RequestRecord, decisions: Sequence[Decided]) -> None:
         """Append the decisions of a request that has ended. Raises OSError."""
         for attempt, decided in enumerate(decisions, 1):
             self._append(explain(end, attempt, decided, last=attempt == len(decisions)))

@@ -4,22 +4,42 @@ from collections.abc import Callable
 from types import TracebackType
 
 from eldr.errors import UpstreamError
-from eldr.pool import Reservation, Worker
+from eldr.pool import Reservation
 from eldr.proxy.breaker import Breaker
 from eldr.proxy.relay import RefusalError
 from eldr.types import Decision, PoolView
 
 
 class Attempt:
-    """One request on one worker, and what it says of the worker.
+    """One request on one worker, which is chosen for the time of a block, with its share of the load.
 
+    ended: told how the block ended, before that share is given back.
     pulls_kv: the worker was to pull a KV cache, which may be gone without its fault.
     """
 
-    def __init__(self, worker: Worker, decision: Decision, view: PoolView, breaker: Breaker) -> None:
-        self.worker, self.decision, self.view = worker, decision, view
+    def __init__(
+        self,
+        reservation: Reservation,
+        decision: Decision,
+        view: PoolView,
+        breaker: Breaker,
+        ended: Callable[["Attempt", BaseException | None], None],
+    ) -> None:
+        self.worker, self.decision, self.view = reservation.worker, decision, view
+        self._reservation, self._ended = reservation, ended
         self._breaker, self._generation = breaker, breaker.begin()
         self.broke_midway = self.pulls_kv = False
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._ended(self, error)
+        finally:
+            self._reservation.release()
 
     def answered(self, status: int) -> None:
         """Note the status of the worker's answer."""
@@ -45,34 +65,6 @@ class Attempt:
         elif error is None and not self.broke_midway:
             self._breaker.succeeded(self._generation)
         self._breaker.end(self._generation)
-
-
-class Taken:
-    """A worker that was chosen for the time of a block, with its share of the load.
-
-    ended: told how the block ended, before that share is given back.
-    """
-
-    __slots__ = ("_attempt", "_ended", "_reservation")
-
-    def __init__(
-        self,
-        attempt: Attempt,
-        reservation: Reservation,
-        ended: Callable[[Attempt, BaseException | None], None],
-    ) -> None:
-        self._attempt, self._reservation, self._ended = attempt, reservation, ended
-
-    def __enter__(self) -> Attempt:
-        return self._attempt
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._ended(self._attempt, error)
-        finally:
-            self._reservation.release()
 
 
 def is_fault(status: int) -> bool:

@@ -1,7 +1,6 @@
 """One request on its way through the router: what the client sent, and what has happened so far."""
 
 import time
-from functools import cached_property
 from typing import Any
 
 from multidict import CIMultiDict
@@ -28,6 +27,26 @@ class Call:
     dialect: the API; it does not matter for a path that is not handed off.
     """
 
+    streams = hides_usage = False
+    prefill_done_s: float | None = None
+    decided_s: float | None = None
+    first_token_s: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    prefill_worker: str | None = None
+    counts: ExpertCounts | None = None
+    decision: Decision | None = None
+    decisions: tuple[Decided, ...] = ()
+    trace = NO_TRACE
+    fallback: str | None = None
+    attempts = 0
+    status: int | None = None
+    outcome: Outcome = "ok"
+    error: str | None = None
+    _max_tokens: int | None = None
+    _engine_headers: CIMultiDict[str] | None = None
+
     def __init__(self, request: Request, clock: Clock, label_header: str) -> None:
         self.request = request
         self.clock = clock
@@ -35,24 +54,15 @@ class Call:
         self.engine_id = headers.new_id()
         self.label = _text(request.headers.get(label_header))
         self.dialect = DIALECTS.get(request.path, COMPLETIONS)
-        self.body: Body = {}
         self.started_at, self.arrival_s = time.time(), clock.now_s()
-        self.prefill_done_s: float | None = None
-        self.decided_s: float | None = None
-        self.first_token_s: float | None = None
-        self.prompt_tokens: int | None = None
-        self.output_tokens: int | None = None
-        self.cached_tokens: int | None = None
-        self.prefill_worker: str | None = None
-        self.counts: ExpertCounts | None = None
-        self.decision: Decision | None = None
-        self.decisions: list[Decided] = []
-        self.trace = NO_TRACE
-        self.fallback: str | None = None
-        self.attempts = 0
-        self.status: int | None = None
-        self.outcome: Outcome = "ok"
-        self.error: str | None = None
+        self.body: Body = {}
+
+    def take_body(self, data: bytes) -> None:
+        """Note what the client asks for. Raises BadRequestError."""
+        self.body = handoff.parse(data, self.dialect)
+        self.streams = handoff.streams(self.body)
+        self.hides_usage = self.streams and handoff.hides_usage(self.body, self.dialect)
+        self._max_tokens = handoff.max_tokens(self.body)
 
     def routing_request(self, signature: Vector | None = None) -> RoutingRequest:
         """What a policy may know of this request."""
@@ -76,27 +86,21 @@ class Call:
 
     def leg_headers(self, leg: str) -> CIMultiDict[str]:
         """The client's headers for a leg, under a request id of its own."""
+        if self._engine_headers is None:
+            self._engine_headers = headers.to_engine(self.request.headers, self.request.authorized)
         passed = self._engine_headers.copy()
         passed[headers.REQUEST_ID] = f"{self.engine_id}-{leg}"
         self.trace.pass_on(passed)
         return passed
 
-    @cached_property
-    def _max_tokens(self) -> int | None:
-        return handoff.max_tokens(self.body)
-
-    @cached_property
-    def _engine_headers(self) -> CIMultiDict[str]:
-        return headers.to_engine(self.request.headers, self.engine_id, self.request.authorized)
-
-    def answer_headers(self) -> CIMultiDict[str]:
+    def answer_headers(self) -> list[tuple[str, str]]:
         """What the router adds to every answer."""
-        added: CIMultiDict[str] = CIMultiDict({headers.REQUEST_ID: self.request_id})
+        added = [(headers.REQUEST_ID, self.request_id)]
         if self.prefill_worker is not None:
-            added[headers.PREFILL_WORKER] = self.prefill_worker
+            added.append((headers.PREFILL_WORKER, self.prefill_worker))
         if self.decision is not None:
-            added[headers.DECODE_WORKER] = self.decision.worker_id
-            added[headers.POLICY] = self.decision.policy
+            added.append((headers.DECODE_WORKER, self.decision.worker_id))
+            added.append((headers.POLICY, self.decision.policy))
         return added
 
     def decided(self, decision: Decision, reason: str | None, metrics: RouterMetrics) -> None:
@@ -113,7 +117,8 @@ class Call:
         """Keep what the last decision was made from, for the decision log."""
         assert self.decision is not None
         assert self.decided_s is not None
-        self.decisions.append(Decided(self.decided_s, request, self.decision, view, self.fallback))
+        made = Decided(self.decided_s, request, self.decision, view, self.fallback)
+        self.decisions = (*self.decisions, made)
 
     def ended(self, outcome: Outcome, status: int | None, error: str | None) -> None:
         """Note an end other than a whole answer of status 200."""
@@ -125,7 +130,7 @@ class Call:
             request_id=self.request_id,
             path=self.request.path,
             model=handoff.text_field(self.body, "model"),
-            stream=handoff.streams(self.body),
+            stream=self.streams,
             label=self.label,
             started_at=self.started_at,
             arrival_s=self.arrival_s,

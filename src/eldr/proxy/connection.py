@@ -40,11 +40,14 @@ class Connection(asyncio.Protocol):
     def finish(self) -> bool:
         """End an exchange; whether the connection can take another one. If not, it is closed: a cancel."""
         answer, self._answer = self._answer, None
-        if answer is not None and answer.complete and answer.reusable and self.usable:
-            answer.resume()
-            return True
-        self.close()
-        return False
+        reusable = answer is not None and answer.complete and answer.reusable and self.usable
+        if answer is not None:
+            if reusable:
+                answer.resume()
+            answer.let_go()
+        if not reusable:
+            self.close()
+        return reusable
 
     @property
     def usable(self) -> bool:

@@ -16,6 +16,8 @@ from eldr.proxy.usage import Usage, read_usage, set_cached_tokens
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 _ROLE = b'"role":'  # as in b'"usage":' below, never inside a text
+_USAGE, _NO_USAGE = b'"usage":', b'"usage":null}'  # never inside a text, where the quotes would be escaped
+_NO_CHOICES = Raw(b"[]")
 _HEAD = re.compile(rb"(?:event: ?([^\r\n]*)\r?\n)?data: ?")
 
 # Events of /v1/responses and /v1/messages by name: the last ones, those that tell of a failure (and are the
@@ -82,7 +84,7 @@ class EventReader:
         if payload.startswith(b'{"error"'):
             self.error = self.error or payload
             return event
-        if b'"usage":' in payload:  # never inside a text, where the quotes would be escaped
+        if _USAGE in payload and not (payload.endswith(_NO_USAGE) and payload.count(_USAGE) == 1):
             return self._read_usage(event, payload)
         self._count(payload)
         return event
@@ -98,7 +100,8 @@ class EventReader:
             self._count(payload)
             return event
         self._note_usage(body)
-        if decoded(body.get("choices", Raw(b"[]"))):
+        choices = body.get("choices", _NO_CHOICES)
+        if bytes(choices) != _NO_CHOICES and decoded(choices):
             self._count(payload)
         elif self.hides_usage:
             return b""

@@ -10,6 +10,11 @@ from msgspec import Raw
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding can raise: malformed text, bytes that are no text, nesting without end."""
 
+_PLAIN_DIGITS = 18
+"""Of an integer that any reader takes alike."""
+
+_LITERALS = (b"true", b"false")
+
 Body = dict[str, Raw]
 """A JSON object whose values have not been parsed."""
 
@@ -29,6 +34,8 @@ def decoded(raw: Raw) -> object:
 
 def integer(raw: Raw) -> int | None:
     """The value as an integer; None when it is none."""
+    if (digits := bytes(raw)).isdigit() and len(digits) <= _PLAIN_DIGITS:
+        return int(digits)
     value = decoded(raw)
     if isinstance(value, float) and not value.is_integer():
         return None
@@ -42,6 +49,8 @@ def truth(body: Body, field: str) -> bool:
     """Whether the field is there and true."""
     if field not in body:
         return False
+    if (literal := bytes(body[field])) in _LITERALS:
+        return literal == b"true"
     value = decoded(body[field])
     if isinstance(value, bool):
         return value

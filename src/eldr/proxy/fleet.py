@@ -14,7 +14,7 @@ from eldr.ledger import Ledger
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.policy import Policy
 from eldr.pool import Worker, WorkerPool
-from eldr.proxy.attempt import Attempt, Taken
+from eldr.proxy.attempt import Attempt
 from eldr.proxy.breaker import STATE_VALUES, Breaker, State
 from eldr.proxy.centroids import CentroidSeats
 from eldr.proxy.drift import LoadDrift
@@ -130,7 +130,9 @@ class Fleet:
 
         Also returns the pool as the policy saw it. Raises NoWorkerError when none is available.
         """
-        view = _without(self.view(), refused)
+        view = self.view()
+        if refused:
+            view = _without(view, refused)
         if avoided and (preferred := _without(view, avoided)).available.any():
             view = preferred
         try:
@@ -151,7 +153,7 @@ class Fleet:
 
     def take(
         self, request: RoutingRequest, tokens: float, refused: Set[str] = NOBODY, avoided: Set[str] = NOBODY
-    ) -> Taken:
+    ) -> Attempt:
         """Choose a worker (see `choose`) and count a request of `tokens` on it until the block ends.
 
         How the block ended is what the worker's breaker goes by. Raises NoWorkerError when none is available.
@@ -161,8 +163,7 @@ class Fleet:
             reservation = self.pool.reserve(decision.worker_id, tokens)
         member = self._members[decision.worker_id]
         member.requests.inc()
-        attempt = Attempt(reservation.worker, decision, view, member.breaker)
-        return Taken(attempt, reservation, self.ended)
+        return Attempt(reservation, decision, view, member.breaker, self.ended)
 
     def ended(self, attempt: Attempt, error: BaseException | None) -> None:
         """Judge a worker by how a request on it ended."""
@@ -234,6 +235,8 @@ class Fleet:
         if worker_id not in self._members:
             return  # removed while a request ran on it
         breaker = self._members[worker_id].breaker
+        if breaker.state == "closed" and worker_id not in self._tripped:
+            return
         self.pool.shut(worker_id, breaker.shut_until_s)
         if breaker.state != "closed":
             if breaker.remaining_s and worker_id not in self._tripped:

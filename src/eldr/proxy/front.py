@@ -105,11 +105,11 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._lost = True
         self._deadline.close()
-        self._stall.stop()
+        self._stall.close()
         if self.listener is not None:
             self.listener.client_left()
         if self._task is None:
-            self._front.ended(self)
+            self._forget()
         else:
             self._task.cancel()
 
@@ -210,7 +210,8 @@ class ClientConnection(asyncio.Protocol):
         try:
             response = await self._front.handler(request)
             if not response.sent:
-                self._check_rest(request)
+                if not request.body.complete:
+                    self._check_rest(request)
                 self.write(whole(response, request))
             if self.lags:
                 await self.drain()
@@ -219,18 +220,24 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._task = None
             if self._lost:
-                self._front.ended(self)
+                self._forget()
+            elif request.body.complete:
+                self._go_on(request)
             else:
                 self._linger(request)
+
+    def _forget(self) -> None:
+        """Leave nothing behind of a connection that is gone, not even for the garbage collector."""
+        self._request = None
+        self._front.ended(self)
 
     def _check_rest(self, request: Request) -> None:
         """Let an answer that comes before the end of its request say where no other request can follow.
 
         A client that was not told to go on may leave its body out (RFC 9110, 10.1.1).
         """
-        body = request.body
-        untold = body.on_wanted is not None and "Expect" in request.headers
-        if body.malformed or (untold and not body.complete):
+        untold = request.body.on_wanted is not None and "Expect" in request.headers
+        if request.body.malformed or untold:
             request.keep_alive = False
 
     def _fail(self, request: Request) -> None:
@@ -245,7 +252,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _linger(self, request: Request) -> None:
         """Take the rest of a body that nobody wants: a client that still sends would not see its answer."""
-        if not request.body.complete and not self._front.draining:
+        if not self._front.draining:
             request.body.drop()
             self._deadline.set(min(LINGER_S, self._limits.body_timeout_s))
             self._read_on()

@@ -1,7 +1,7 @@
 """Backpressure: how many requests run, how many wait for their turn, and how slowly a body may come."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections import deque
 
 from eldr.proxy.body import TooLargeError
 from eldr.proxy.request import Request
@@ -18,26 +18,34 @@ class TurnedAwayError(Exception):
 
 
 class Gate:
-    """Lets requests in, first come first served. Used from one event loop."""
+    """Lets requests in, first come first served: as a context manager it holds a turn until the block ends.
+
+    Entering raises TurnedAwayError: the queue is full, or the wait too long. Used from one event loop.
+    """
 
     def __init__(self, limits: LimitConfig) -> None:
         self._limits = limits
-        self._turns = asyncio.Semaphore(limits.in_flight)
+        self._running = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
         self.waiting = 0
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """Hold a turn until the block ends. Raises TurnedAwayError: queue full, or too long a wait."""
-        return _Turn(self)
-
-    async def enter(self) -> None:
-        """Take a turn, which `leave` gives back."""
-        if self._turns.locked():
+    async def __aenter__(self) -> None:
+        if self._running >= self._limits.in_flight:
             await self._wait()
         else:
-            await self._turns.acquire()
+            self._running += 1
 
-    def leave(self) -> None:
-        self._turns.release()
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        """Give a turn back: to who has waited longest, if anybody does."""
+        while self._queue:
+            next_one = self._queue.popleft()
+            if not next_one.done():
+                next_one.set_result(None)
+                return
+        self._running -= 1
 
     async def read(self, request: Request) -> bytes:
         """The body of a request. Raises TurnedAwayError when it is too large or takes too long."""
@@ -59,24 +67,17 @@ class Gate:
             text = f"{limits.in_flight} requests run and {self.waiting} wait; try again"
             raise TurnedAwayError(429, "queue_full", "overloaded", text)
         self.waiting += 1
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
         try:
             async with asyncio.timeout(limits.queue_timeout_s):
-                await self._turns.acquire()
-        except TimeoutError:
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # it was given just now
+            if not isinstance(error, TimeoutError):
+                raise
             text = f"no turn within {limits.queue_timeout_s:g} s; try again"
             raise TurnedAwayError(503, "queue_timeout", "overloaded", text) from None
         finally:
             self.waiting -= 1
-
-
-class _Turn(AbstractAsyncContextManager[None]):
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    async def __aenter__(self) -> None:
-        await self._gate.enter()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._gate.leave()

@@ -30,6 +30,14 @@ PREFILL_PARAMS: dict[str, Any] = {
 }
 
 
+_MAY_NEED_ONE_WORKER = frozenset(
+    (
+        *("n", "best_of", "echo", "use_beam_search", "prompt_logprobs", "prompt_embeds"),
+        *("truncate_prompt_tokens", "background", "previous_response_id", "tools", "truncation"),
+    )
+)
+"""Fields besides the prompt that `reason_for_one_worker` looks at."""
+
 LIMITS = tuple({field: None for dialect in DIALECTS.values() for field in dialect.limits})
 """Fields that limit the output in any API, the one that wins first."""
 
@@ -75,6 +83,8 @@ def reason_for_one_worker(body: Body, dialect: Dialect = COMPLETIONS) -> str | N
     """
     if _prompts(body) > 1:
         return "prompt_list"
+    if body.keys().isdisjoint(_MAY_NEED_ONE_WORKER):
+        return None
     if _above_one(body, "n") or _above_one(body, "best_of"):
         return "n_above_one"
     for field in ("echo", "use_beam_search"):
@@ -144,8 +154,10 @@ def streams(body: Body) -> bool:
 
 def hides_usage(body: Body, dialect: Dialect = COMPLETIONS) -> bool:
     """Whether the usage of a stream is asked for by the router alone (for TPOT), and kept from the client."""
-    options = _stream_options(body) if dialect.asks_for_usage else None
-    return streams(body) and options is not None and options.get("include_usage") in (None, False)
+    if not (dialect.asks_for_usage and streams(body)):
+        return False
+    options = _stream_options(body)
+    return options is not None and options.get("include_usage") in (None, False)
 
 
 def max_tokens(body: Body) -> int | None:
@@ -187,7 +199,7 @@ class _Answer(msgspec.Struct):
 def _prompts(body: Body) -> int:
     """Prompts in the body: a list of texts or of token lists holds several, a list of token ids is one."""
     prompt = body.get("prompt")
-    if prompt is None or not bytes(prompt).startswith(b"["):
+    if prompt is None or bytes(memoryview(prompt)[:1]) != b"[":
         return 1
     items = msgspec.json.decode(prompt, type=list[Raw])
     return len(items) if items and bytes(items[0])[:1] in b'"[' else 1

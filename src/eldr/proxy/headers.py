@@ -1,6 +1,7 @@
 """Which headers go on to an engine, and which come back to the client."""
 
 import random
+from collections.abc import Set
 
 from multidict import CIMultiDict, MultiMapping
 
@@ -38,19 +39,24 @@ _NOT_TO_CLIENT = {"content-length", "content-encoding", "date", "server", "x-req
 
 _KEPT_FROM_ENGINE = _HOP_BY_HOP | _NOT_TO_ENGINE
 _KEPT_FROM_CLIENT = _HOP_BY_HOP | _NOT_TO_CLIENT
+_KEPT_FROM_ENGINE_TOO = _KEPT_FROM_ENGINE | _CREDENTIALS
 _MAX_ID_LENGTH = 256
 
 
-def to_engine(headers: MultiMapping[str], engine_id: str, for_router: bool = False) -> CIMultiDict[str]:
-    """The client's headers for one leg, under the engine's own request id.
+def to_engine(headers: MultiMapping[str], for_router: bool = False) -> CIMultiDict[str]:
+    """The client's headers for engines, to which each leg adds a request id of its own.
 
     traceparent passes, and Authorization unless the key in it was `for_router`. x-data-parallel-* would let a
     client choose a rank, so it does not.
     """
-    passed = _without(headers, _KEPT_FROM_ENGINE | _CREDENTIALS if for_router else _KEPT_FROM_ENGINE)
-    for name in [name for name in passed if name.lower().startswith("x-data-parallel-")]:
-        passed.popall(name, None)
-    passed[REQUEST_ID] = engine_id
+    dropped = _dropped(headers, _KEPT_FROM_ENGINE_TOO if for_router else _KEPT_FROM_ENGINE)
+    passed = CIMultiDict(
+        [
+            field
+            for field in headers.items()
+            if (name := field[0].lower()) not in dropped and not name.startswith("x-data-parallel-")
+        ]
+    )
     passed["Accept-Encoding"] = "identity"
     passed.setdefault("Content-Type", "application/json")
     return passed
@@ -58,7 +64,8 @@ def to_engine(headers: MultiMapping[str], engine_id: str, for_router: bool = Fal
 
 def to_client(headers: MultiMapping[str]) -> CIMultiDict[str]:
     """An engine's headers for the client's answer, whose length and encoding are the router's matter."""
-    return _without(headers, _KEPT_FROM_CLIENT)
+    dropped = _dropped(headers, _KEPT_FROM_CLIENT)
+    return CIMultiDict([field for field in headers.items() if field[0].lower() not in dropped])
 
 
 def client_request_id(request: Request) -> str:
@@ -80,8 +87,9 @@ def field_lines(headers: MultiMapping[str]) -> str:
     return lines
 
 
-def _without(headers: MultiMapping[str], dropped: set[str]) -> CIMultiDict[str]:
-    if "Connection" in headers:
-        named = ",".join(headers.getall("Connection")).lower().split(",")
-        dropped = dropped | {name.strip() for name in named}
-    return CIMultiDict([(name, value) for name, value in headers.items() if name.lower() not in dropped])
+def _dropped(headers: MultiMapping[str], always: Set[str]) -> Set[str]:
+    """Lower-case names of headers that go no further: some always, others since `Connection` names them."""
+    if "Connection" not in headers:
+        return always
+    named = ",".join(headers.getall("Connection")).lower().split(",")
+    return always | {name.strip() for name in named}

@@ -18,7 +18,7 @@ class Deadline:
         """Let it be so far from now."""
         self._at_s = self._loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._at_s:
-            self.close()
+            self._stop()
         if self._timer is None:
             self._timer = self._loop.call_at(self._at_s, self._check)
 
@@ -28,6 +28,10 @@ class Deadline:
 
     def close(self) -> None:
         """Call nobody any more."""
+        self._stop()
+        self._on_passed = _nobody
+
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -60,8 +64,17 @@ class StallWatch:
             self._timer.cancel()
             self._timer = None
 
+    def close(self) -> None:
+        """Call nobody any more."""
+        self.stop()
+        self._on_stall = _nobody
+
     def _check(self, unsent_before: int) -> None:
         if self._transport.get_write_buffer_size() < unsent_before:
             self.start()
         else:
             self._on_stall()
+
+
+def _nobody() -> None:
+    """Who is called once there is nobody to call, so that nothing is kept."""

@@ -109,9 +109,12 @@ def parse_head(
         raise _malformed("it is not HTTP as it must be")
     method, target, minor, fields = match.groups()
     lines = fields.decode("utf-8", "surrogateescape").split("\r\n")
-    headers = CIMultiDict([_field(line) for line in lines if line])
+    lines.pop()  # what follows the last line end: nothing
+    headers = CIMultiDict(
+        [(line[: (colon := line.index(":"))], line[colon + 1 :].strip(" \t")) for line in lines]
+    )
     knows_chunks = minor == b"1"
-    if len({name.lower() for name in headers}) < len(headers):
+    if len(set(map(str.lower, headers))) < len(headers):
         _check_once(headers)
     if knows_chunks and "Host" not in headers:
         raise _malformed("it has no Host")
@@ -145,11 +148,6 @@ def check_sizes(data: bytes | bytearray, limits: LimitConfig) -> None:
     if sum(map(bool, fields)) > limits.headers:
         text = f"there are more than {limits.headers} headers"
         raise RefusedHeadError(431, "large_headers", text)
-
-
-def _field(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name, value.strip(" \t")
 
 
 def _path(target: str) -> str:

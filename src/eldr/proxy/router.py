@@ -92,8 +92,8 @@ class Router:
 
     async def _answer(self, call: Call) -> Response:
         try:
-            async with self._gate.turn():
-                call.body = handoff.parse(await self._gate.read(call.request), call.dialect)
+            async with self._gate:
+                call.take_body(await self._gate.read(call.request))
                 return await (self._pass_on(call) if call.request.path in PASSED_ON else self._route(call))
         except TurnedAwayError as error:
             self.metrics.client_faults.labels(error.fault).inc()

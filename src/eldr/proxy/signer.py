@@ -47,6 +47,7 @@ class Signer:
     def use(self, profile: Profile | None) -> None:
         """Make signatures as another profile's were made, from now on."""
         self._profile = profile
+        self._fits: tuple[int, ...] | None = None
         self._transform = None if profile is None else profile.signature_transform()
 
     def sign(self, prefilled: PrefillAnswer) -> Signed:
@@ -65,9 +66,10 @@ class Signer:
     def counts(self, payload: object) -> ExpertCounts:
         """The counts of a payload. Raises PayloadError, and ProfileError when the profile does not fit."""
         counts = decode_counts(payload)
-        if self._profile is not None:
-            layers, experts = counts.counts.shape
-            self._profile.check_fits(layers, experts, counts.top_k)
+        shape = (*counts.counts.shape, counts.top_k)
+        if self._profile is not None and shape != self._fits:
+            self._profile.check_fits(*shape)
+            self._fits = shape
         return counts
 
     def _signed(self, payload: object | None) -> Signed:

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 
 from eldr.metrics.prometheus import RouterMetrics
 from eldr.pool import Worker
-from eldr.proxy import handoff, headers
+from eldr.proxy import headers
 from eldr.proxy.answers import error_event
 from eldr.proxy.call import Call
 from eldr.proxy.chunks import is_output
@@ -48,9 +48,7 @@ class Stream:
 
     def __init__(self, call: Call, worker: Worker, answer: Answer, metrics: RouterMetrics) -> None:
         self.call, self.worker, self.answer, self.metrics = call, worker, answer, metrics
-        self.events = EventReader(
-            hides_usage=handoff.hides_usage(call.body, call.dialect), cached_tokens=call.cached_tokens
-        )
+        self.events = EventReader(hides_usage=call.hides_usage, cached_tokens=call.cached_tokens)
         self._output_s: list[float] = []
         self._connection, self._chunked = call.request.connection, call.request.knows_chunks
         self._write: Callable[[bytes], None] | None = None

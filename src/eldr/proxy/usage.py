@@ -26,11 +26,13 @@ def read_usage(usage: object) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
     prompt, details = _integer(usage.get("prompt_tokens", usage.get("input_tokens"))), _details(usage)
-    if details is None and prompt is not None:
-        prompt += (_integer(usage.get(_CACHED)) or 0) + (_integer(usage.get(_CREATED)) or 0)
-    cached = usage.get(_CACHED) if details is None else details.get("cached_tokens")
-    output = usage.get("completion_tokens", usage.get("output_tokens"))
-    return Usage(prompt, _integer(output), _integer(cached))
+    output = _integer(usage.get("completion_tokens", usage.get("output_tokens")))
+    if details is not None:
+        return Usage(prompt, output, _integer(details.get("cached_tokens")))
+    cached = _integer(usage.get(_CACHED))
+    if prompt is not None and _CREATED in usage:
+        prompt += _integer(usage[_CREATED]) or 0
+    return Usage(prompt if prompt is None else prompt + (cached or 0), output, cached)
 
 
 def set_cached_tokens(usage: dict[str, Any], cached_tokens: int) -> None:

@@ -122,6 +122,15 @@ class Answer:
             if self._head_bytes > MAX_HEAD_BYTES:
                 self.fail(f"sent more than {MAX_HEAD_BYTES} bytes of headers")
 
+    def let_go(self) -> None:
+        """Forget who reads it, and its parser, once nothing more will come.
+
+        They know each other, and only the garbage collector could tell that nobody knows them: it would have
+        to stop the router for it.
+        """
+        del self._parser
+        self._sink = self.express = None
+
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: the end of an answer that lasts until then, else a failure."""
         if self._until_close and self._head_done and error is None and not self.complete:
