@@ -8,14 +8,15 @@
 # make results what the benchmarks kept, as docs/results.md and in the README
 # make paper   every figure and table of the paper again, and docs/reproduction.md from them
 # make bench-NAME   measure for docs/bench: active-experts, tpot, decision, capture, router-overhead, router, sim, kmeans,
-#                   ep (expert parallelism), elastic (workers that fail and join), tuning
+#                   ep (expert parallelism), elastic (workers that fail and join), tuning,
+#                   drift (what is asked changes)
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: help setup check test test-unit test-engine fuzz demo model chaos results paper \
         bench-active-experts bench-tpot bench-decision bench-capture bench-router-overhead bench-router bench-sim bench-kmeans \
-        bench-ep bench-elastic bench-tuning
+        bench-ep bench-elastic bench-tuning bench-drift
 
 help:
 	@grep -E '^# (make|   )' Makefile | cut -c3-
@@ -93,6 +94,10 @@ bench-elastic: $(READY)
 # The router's self-tuning in closed loops of simulated traffic, and docs/tuning.md. Ten minutes of one core.
 bench-tuning: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.tuning
+
+# Drift and refits where what is asked changes, in the simulator, and their part of docs/learning.md.
+bench-drift: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.drift
 
 # Balanced K-means against k-means-constrained, whose OR-tools have a venv of their own. One thread: others would
 # count as CPU time while they wait.

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from eldr.adapt import drift as module
-from eldr.adapt.drift import changed, drift
+from eldr.adapt.drift import changed, drift, settled
 from eldr.types import Matrix
 
 SHARES = [0.4, 0.3, 0.15, 0.1, 0.04, 0.01]
@@ -77,3 +77,16 @@ def test_too_few_are_not_tested(rows: int) -> None:
     found = drift(signatures, decided_s, decided_s + np.resize([1.0, 5.0], rows))
     assert found.p_value == 1
     assert not found.alarm
+
+
+def test_of_what_was_decided_lately_nearly_all_has_ended() -> None:
+    decided_s = np.arange(100.0)
+    assert settled(decided_s, decided_s + 10).tolist() == [True] * 100  # all took as long, and have ended
+    finish_s = decided_s + np.resize([1.0, 10.0], 100)
+    ended = finish_s < 99
+    assert decided_s[ended][settled(decided_s[ended], finish_s[ended])].max() == 87
+    assert settled(decided_s, decided_s + 1000 * (decided_s > 0)).sum() > 50  # the first half of the time
+
+
+def test_nothing_is_settled_where_there_is_nothing() -> None:
+    assert settled(np.zeros(0), np.zeros(0)).tolist() == []

@@ -73,6 +73,15 @@ def test_what_is_stale_is_forgotten() -> None:
     assert len(recorder) == 0
 
 
+def test_a_sample_keeps_all_again_once_it_forgot() -> None:
+    sampler = Sampler(100, window_s=60)
+    served(sampler, 2_000, 0.01)
+    sampler.forget(19.0)
+    few = len(sampler)
+    served(sampler, 50, 0.01, start_s=20.0)
+    assert len(sampler) == few + 50 < 100
+
+
 def test_columns_are_in_order_of_decision_and_name_workers_by_number() -> None:
     recorder = Recorder(10)
     recorder.add(Seen.of(record(0, decided_s=2.0, worker="d1", output_tokens=1), COUNTS))

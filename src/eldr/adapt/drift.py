@@ -71,6 +71,18 @@ def drift(
     return Drift(p_value, float(finish_s[rows[first]] - np.median(took_s)))
 
 
+def settled(decided_s: Times, finish_s: Times) -> npt.NDArray[np.bool_]:
+    """[N]: decided so early that nearly all of that time have ended; of later ones only the short ones have.
+
+    At least those of the first half of the time count.
+    """
+    if not len(decided_s):
+        return np.zeros(0, np.bool_)
+    last_s = float(finish_s.max())
+    slow_s = float(np.quantile(finish_s - decided_s, SLOW))
+    return decided_s <= max(last_s - slow_s, float(decided_s.min() + last_s) / 2)
+
+
 def changed(signatures: Matrix, seed: int = 0) -> tuple[float, int]:
     """p-value of nothing having changed in N >= LEAST_ROWS rows in order, and the row where most did.
 

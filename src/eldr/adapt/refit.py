@@ -16,7 +16,7 @@ STEPS = 10
 STARTS = 2
 """From nothing, to compare with what today's centroids lead to."""
 
-ROWS_A_WORKER = 16
+ROWS_A_WORKER = 32
 """Signatures a worker, at least, to make clusters of."""
 
 SURE = 3.0

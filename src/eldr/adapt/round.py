@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from eldr import __version__
-from eldr.adapt.drift import Drift, drift
+from eldr.adapt.drift import Drift, drift, settled
 from eldr.adapt.refit import ROWS_A_WORKER, Refit, refit
 from eldr.adapt.seats import Seats
 from eldr.adapt.study import Study, study
@@ -107,10 +107,11 @@ def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
     """Make a profile for the window's workers, once there is enough. model, tau: see Question."""
     workers = len(window.worker_ids)
     needed = max(FIRST_ROWS, ROWS_A_WORKER * workers)
-    if len(window) < needed:
-        return Answer(None, f"{len(window)} of {needed} requests with counts for a first profile")
-    transform = SignatureTransform(FIRST_TRANSFORMATION).fit(window.counts)
-    signatures = transform.transform_many(window.counts)
+    counts = window.counts[settled(window.decided_s, window.finish_s)]
+    if len(counts) < needed:
+        return Answer(None, f"{len(counts)} of {needed} requests with counts for a first profile")
+    transform = SignatureTransform(FIRST_TRANSFORMATION).fit(counts)
+    signatures = transform.transform_many(counts)
     nobody = np.zeros((workers, signatures.shape[1]), np.float32)
     found = refit(signatures, nobody, np.zeros(workers, np.bool_), nobody[:0], seed)
     layers, experts = window.counts.shape[1:]
@@ -123,7 +124,7 @@ def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
         transformation=FIRST_TRANSFORMATION,
         tau=tau,
         rho=None,
-        calibration_requests=len(window),
+        calibration_requests=len(counts),
         seed=seed,
         created_at=_now(),
         eldr_version=__version__,
@@ -131,24 +132,23 @@ def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
     profile = Profile(
         transform.weights_, transform.kept_layers_, found.centroids, found.sizes.astype(np.int64), info
     )
-    return Answer(profile, f"first profile, of {len(window)} live requests", refit=found)
+    return Answer(profile, f"first profile, of {len(counts)} live requests", refit=found)
 
 
 def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, seed: int) -> Answer:
     """Test for drift since a time; refit with what is new where that is better or the pool has changed.
 
-    After drift, with the requests since then; with some before it where these are too few.
+    After drift, with the requests since then, as soon as these are enough.
     """
     assert seats.centroids is not None
     assert seats.left is not None
     signatures = profile.signature_transform().transform_many(window.counts)
     signed = signatures.any(axis=1)
-    signatures, decided_s = signatures[signed], window.decided_s[signed]
-    seen, stale_s = drift(signatures, decided_s, window.finish_s[signed], since_s, seed), None
+    signatures, decided_s, finish_s = signatures[signed], window.decided_s[signed], window.finish_s[signed]
+    seen = drift(signatures, decided_s, finish_s, since_s, seed)
+    stale_s = seen.since_s if seen.alarm else None
+    signatures = signatures[settled(decided_s, finish_s) & (decided_s >= (stale_s or -np.inf))]
     needed = ROWS_A_WORKER * len(seats.worker_ids)
-    if seen.alarm:
-        stale_s = min(seen.since_s, float(decided_s[-needed:][0]))
-        signatures = signatures[decided_s >= stale_s]
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
     found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, seed)

@@ -130,6 +130,11 @@ class Sampler(Recorder):
         if seen.counts is not None and self._passed % self._every == 0:
             super().add(seen)
 
+    def forget(self, before_s: float = np.inf) -> None:
+        """As Recorder does. There is room then, so all is kept again until it is full."""
+        super().forget(before_s)
+        self._every = 1
+
     def _keep(self, seen: Seen) -> None:
         if len(self._seen) == self._seen.maxlen:
             span_s = seen.record.finish_s - self._seen[0].record.finish_s
