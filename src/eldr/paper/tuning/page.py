@@ -10,8 +10,8 @@ from eldr.paper.beyond.page import table
 from eldr.paper.tuning.results import Run, Saved, known, rounds
 
 BAD_STARTS = {
-    "tau 2": "load alone (`locality_band`, tau 2)",
-    "tau 0": "locality alone (`locality_band`, tau 0)",
+    "tau 2": "load alone (tau 2)",
+    "tau 0": "locality alone (tau 0)",
 }
 """Starts that are to be recovered from, in words."""
 

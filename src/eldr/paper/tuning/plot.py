@@ -43,7 +43,7 @@ def _savings(panel: Any, saved: Saved) -> None:
         most = max([most, *true, *high])
     panel.plot([0, most], [0, most], color="black", lw=0.6)
     panel.set(title="saving against JSQ", xlabel="true, %", ylabel="estimated, %")
-    panel.legend(fontsize=5, loc="upper left")
+    panel.legend(fontsize=5, loc="lower right")
 
 
 def _starts(panel: Any, saved: Saved) -> None:
@@ -53,10 +53,10 @@ def _starts(panel: Any, saved: Saved) -> None:
         places = [row + 0.4 * number - 0.2 for row in range(len(runs))]
         begin = [run.change_at_begin(start) for run in runs]
         final = [run.change(start) for run in runs]
-        panel.barh(places, begin, 0.36, color=CYCLE[number], label=f"{words}, first minute")
+        panel.barh(places, begin, 0.36, color=CYCLE[number], label=f"{words}, at first")
         panel.plot(final, places, "D", color="black", ms=3, label="" if number else "final phase")
         panel.set_yticks(range(len(runs)), [run.title for run in runs], fontsize=6)
     panel.invert_yaxis()
     panel.axvline(0, color="black", lw=0.6)
     panel.set(title="TPOT from bad starts", xlabel="% above the default")
-    panel.legend(fontsize=5, loc="lower right")
+    panel.legend(fontsize=6, loc="upper right")
