@@ -70,7 +70,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Results of one case and two seeds for the live policies only."""
     for module in (suite, results):
         monkeypatch.setattr(module, "CASES", (Case("tiny", 3, 4),))
-        monkeypatch.setattr(module, "SEEDS", (0, 1))
+        monkeypatch.setattr(module, "HELD_OUT", (0, 1))
     for one in suite.pieces(tmp_path, cases.LIVE):
         one.run(one.path(tmp_path))
     return tmp_path

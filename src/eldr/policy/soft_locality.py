@@ -7,30 +7,43 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.policy.base import POLICIES, available_workers, decide, join_shortest_queue, no_similarity
+from eldr.policy.stays import Stays
 from eldr.types import Decision, Matrix, PoolView, RoutingRequest, Vector
 
 LOAD_WEIGHT = 0.7
 """Twice the mean load costs as much as 0.7 of what two workers differ by on average.
 
-Chosen on the suite of docs/policies.md, which shows others, too; nothing for an operator to set.
+This and CROWD_WEIGHT were chosen on other seeds than those that docs/policies.md shows; they are nothing for
+an operator to set.
 """
+
+CROWD_WEIGHT = 2.0
+"""Of a request that is too many on a worker, beside what it costs as load."""
 
 LEAST_DIFFERENCE = 1e-3
 """Of workers that are all alike, so that rounding is not taken for a difference."""
 
+Floats = npt.NDArray[np.float64]
+
 
 @POLICIES.register("soft_locality")
 class SoftLocality:
-    """Takes the worker with the least cost = (likeness* - likeness) / difference + LOAD_WEIGHT x excess load.
+    """Takes the worker with the least cost:
 
-    likeness: mean cosine of the request to the requests that the worker got lately, about as many as it has
-    in flight; before it got any, to its centroid. likeness* is the best of the available workers'.
-    difference: 1 - cosine of two centroids, mean over all pairs, so that models with alike domains and with
-    different ones are treated the same. excess load: (in flight - mean) / mean. Equal costs go by worker
-    order.
+        min(distance, LOAD_WEIGHT) + LOAD_WEIGHT x (excess load + CROWD_WEIGHT x crowd)
 
-    Being unlike costs an idle worker at most LOAD_WEIGHT, so that none is idle while the most alike one has
-    more than the mean. A worker without a centroid and without requests counts as the most alike.
+    distance: (likeness* - likeness) / difference. likeness: mean cosine of the request to the requests that
+    the worker got lately, about as many as it has in flight; before it got any, to its centroid. likeness*
+    is the best of the available workers'. difference: 1 - cosine of two centroids, mean over all pairs, so
+    that models with alike domains and with different ones are treated the same.
+
+    excess load: (load - mean) / mean, where load is requests in flight over the root of how long they stay
+    (see Stays): where many short requests pass, a request more slows many. crowd: requests in flight above
+    their mean and its root, which is what chance alone scatters, over the mean.
+
+    Being unlike costs at most LOAD_WEIGHT, so that no worker is idle while the most alike one has more than
+    the mean. A worker without a centroid and without requests counts as the most alike. Equal costs go by
+    worker order.
 
     Goes by load alone, and says so in `fallback`, as locality_band does. A decision's `similarity` is that to
     the worker's centroid.
@@ -47,13 +60,12 @@ class SoftLocality:
             return join_shortest_queue(self.name, pool, workers, reason)
         assert request.signature is not None
         assert pool.centroids is not None
-        self._recent = self._recent.of(pool)
-        distance = self._recent.distance(request.signature, workers)
-        idle = pool.in_flight[workers] == 0
-        distance[idle] = distance[idle].clip(max=LOAD_WEIGHT)
-        cost = distance + LOAD_WEIGHT * excess_load(pool, workers)
-        worker = int(workers[cost.argmin()])
-        self._recent.add(worker, request.signature, int(pool.in_flight[worker]))
+        recent = self._recent = self._recent.of(pool)
+        recent.stays.see(pool.in_flight)
+        distance = recent.distance(request.signature, workers)
+        load = load_cost(pool.in_flight[workers], recent.stays.relative()[workers])
+        worker = int(workers[(np.minimum(distance, LOAD_WEIGHT) + load).argmin()])
+        recent.add(worker, request.signature, int(pool.in_flight[worker]))
         cosine = (pool.centroids @ request.signature).astype(np.float64)
         cosine[~pool.has_centroid] = -np.inf
         return decide(
@@ -67,14 +79,18 @@ class SoftLocality:
         )
 
 
-def excess_load(pool: PoolView, workers: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    """By how much each of `workers` has more requests in flight than their mean, as a share of it.
+def load_cost(in_flight: npt.NDArray[np.int64], stays: Floats) -> Floats:
+    """What the load of each worker costs; of means below 1, as of 1: nearly idle workers are not full.
 
-    Of a mean below 1, as a share of 1: nearly idle workers are not full.
+    in_flight: requests [n]; stays: how long they stay [n], at most 1, which is the mean.
     """
-    load = pool.in_flight[workers].astype(np.float64)
-    excess: npt.NDArray[np.float64] = (load - load.mean()) / max(float(load.mean()), 1.0)
-    return excess
+    load = in_flight / np.sqrt(stays)
+    middle = float(load.sum()) / len(load)
+    excess = (load - middle) / max(middle, 1.0)
+    mean = max(int(in_flight.sum()) / len(load), 1.0)
+    crowd = np.maximum(in_flight - (mean + mean**0.5), 0) / mean
+    cost: Floats = LOAD_WEIGHT * (excess + CROWD_WEIGHT * crowd)
+    return cost
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ class _Recent:
     """What each worker of a pool got lately. mean: float32 [K, D], a decaying mean of signatures.
 
     known: bool [K], False where there is neither a centroid nor a request yet. difference: see SoftLocality.
+    stays: how long requests stay on each.
     """
 
     worker_ids: tuple[str, ...]
@@ -89,10 +106,11 @@ class _Recent:
     mean: Matrix
     known: npt.NDArray[np.bool_]
     difference: float
+    stays: Stays
 
     @classmethod
     def nothing(cls) -> Self:
-        return cls((), None, np.zeros((0, 0), np.float32), np.zeros(0, np.bool_), 1.0)
+        return cls((), None, np.zeros((0, 0), np.float32), np.zeros(0, np.bool_), 1.0, Stays(0))
 
     def of(self, pool: PoolView) -> "_Recent":
         """Itself while the pool has the same workers and centroids; else one that starts from the centroids,
@@ -107,27 +125,33 @@ class _Recent:
             start,
             pool.has_centroid.copy(),
             _difference(start[pool.has_centroid]),
+            Stays(len(start)),
         )
+        new._know_stays(self)
         if self.centroids is not None and self.centroids.shape[1] == start.shape[1]:
             for row, worker in enumerate(self.worker_ids):
                 if worker in new.worker_ids:
                     new._keep(new.worker_ids.index(worker), self, row)
         return new
 
-    def distance(self, signature: Vector, workers: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    def distance(self, signature: Vector, workers: npt.NDArray[np.intp]) -> Floats:
         """How much less alike each of `workers` is than the best of them, in units of `difference`."""
-        likeness = (self.mean @ signature).astype(np.float64)
-        likeness[~self.known] = np.inf
-        likeness = likeness[workers]
-        finite = np.isfinite(likeness)
-        best = likeness[finite].max(initial=-np.inf)
-        distance: npt.NDArray[np.float64] = np.where(finite, best - likeness, 0.0) / self.difference
+        likeness = (self.mean @ signature).astype(np.float64)[workers]
+        known = self.known[workers]
+        best = likeness.max(initial=-np.inf, where=known)
+        distance: Floats = np.where(known, best - likeness, 0.0) / self.difference
         return distance
 
     def add(self, worker: int, signature: Vector, in_flight: int) -> None:
         """Count a request in: with the weight of one of as many as the worker then has."""
         self.mean[worker] += (signature - self.mean[worker]) / np.float32(in_flight + 1)
         self.known[worker] = True
+        self.stays.add(worker)
+
+    def _know_stays(self, other: "_Recent") -> None:
+        both = [worker for worker in other.worker_ids if worker in self.worker_ids]
+        rows, old = ([ids.index(worker) for worker in both] for ids in (self.worker_ids, other.worker_ids))
+        self.stays.take(rows, other.stays, old)
 
     def _keep(self, row: int, other: "_Recent", old: int) -> None:
         assert self.centroids is not None

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from eldr.paper.beyond.worlds import World
 from eldr.policy.base import decide
-from eldr.policy.soft_locality import LOAD_WEIGHT
+from eldr.policy.soft_locality import CROWD_WEIGHT, LOAD_WEIGHT
+from eldr.policy.stays import LEAST, Stays
 from eldr.sim.cluster import Cluster
 from eldr.types import Decision, PoolView, RoutingRequest
 
@@ -64,10 +65,9 @@ def above_least(load: Costs) -> Costs:
     return above
 
 
-def excess_load(load: Costs, *, scatter: bool = False) -> Costs:
-    """Above the mean, in units of it as soft_locality counts, or of how much chance scatters it: its root."""
-    mean = max(float(load.mean()), 1.0)
-    excess: Costs = (load - load.mean()) / (np.sqrt(mean) if scatter else mean)
+def excess_load(load: Costs) -> Costs:
+    """How much more load each worker has than the mean, in units of it."""
+    excess: Costs = (load - load.mean()) / max(float(load.mean()), 1.0)
     return excess
 
 
@@ -97,7 +97,7 @@ class Bounded(Rule):
 
 
 class Fixed(Rule):
-    """soft_locality with the profile's centroids instead of what workers got lately."""
+    """`Even` with the profile's centroids instead of what workers got lately."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -109,20 +109,19 @@ class Fixed(Rule):
 
 
 class Recent(Rule):
-    """soft_locality's rule over any load and any vectors of requests. Subclasses say which.
+    """soft_locality's rule over any load and any vectors of requests. Subclasses say which, or weigh load
+    otherwise.
 
-    weight, scatter: of the excess load. price: how fast a worker whose load stays above the mean becomes
-    dearer; 0 for not at all.
+    stays: whether short stays count. crowd: CROWD_WEIGHT. room: roots of the mean that are no crowd.
     """
 
     def __init__(
-        self, world: World, *, weight: float = LOAD_WEIGHT, scatter: bool = False, price: float = 0.0
+        self, world: World, *, stays: bool = True, crowd: float = CROWD_WEIGHT, room: float = 1.0
     ) -> None:
         super().__init__(world)
-        self._weight, self._scatter = weight, scatter
         self.mean = np.array(self.start(), np.float32)
-        self._unit, self._rate = difference(self.mean), price
-        self._price = np.zeros(len(self.mean))
+        self.unit, self._crowd, self._room = difference(self.mean), crowd, room
+        self.stays = Stays(len(self.mean)) if stays else None
 
     def start(self) -> npt.NDArray[Any]:
         """Vectors [K, D] that workers begin with."""
@@ -137,17 +136,51 @@ class Recent(Rule):
         """[K], in requests."""
         return pool.in_flight.astype(np.float64)
 
-    def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
+    def distance(self, request: RoutingRequest) -> Costs:
+        """[K], from the most alike, in units of `unit`."""
         likeness = (self.mean @ self.vector(request)).astype(np.float64)
-        distance = (likeness.max() - likeness) / self._unit
-        idle = pool.in_flight == 0
-        distance[idle] = distance[idle].clip(max=self._weight)
-        excess = excess_load(self.load(pool), scatter=self._scatter)
-        self._price += self._rate * excess
-        return np.asarray(distance + self._weight * excess + self._price, np.float64)
+        return np.asarray((likeness.max() - likeness) / self.unit, np.float64)
+
+    def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
+        load, relative = self.load(pool), np.ones(len(pool.in_flight))
+        if self.stays is not None:
+            self.stays.see(pool.in_flight)
+            relative = self.relative(self.stays)
+        mean = max(float(load.mean()), 1.0)
+        crowd = np.maximum(load - mean - self._room * np.sqrt(mean), 0) / mean
+        price = excess_load(load / np.sqrt(relative)) + self._crowd * crowd
+        cost: Costs = np.minimum(self.distance(request), LOAD_WEIGHT) + LOAD_WEIGHT * price
+        return cost
+
+    def relative(self, stays: Stays) -> Costs:
+        """The stay on each worker [K], in units of the mean."""
+        return stays.relative()
 
     def chosen(self, request: RoutingRequest, worker: int, in_flight: int) -> None:
         self.mean[worker] += np.float32(1 / (in_flight + 1)) * (self.vector(request) - self.mean[worker])
+        if self.stays is not None:
+            self.stays.add(worker)
+
+
+class Even(Recent):
+    """Distance and excess load alone: no stays, no crowd, and only idle workers may be however unlike."""
+
+    def __init__(self, world: World, *, weight: float = LOAD_WEIGHT) -> None:
+        super().__init__(world, stays=False)
+        self._weight = weight
+
+    def costs(self, request: RoutingRequest, pool: PoolView) -> Costs:
+        distance, idle = self.distance(request), pool.in_flight == 0
+        distance[idle] = distance[idle].clip(max=self._weight)
+        return np.asarray(distance + self._weight * excess_load(self.load(pool)), np.float64)
+
+
+class LongStays(Recent):
+    """Workers whose requests stay long may hold more than the mean, as those of short ones hold less."""
+
+    def relative(self, stays: Stays) -> Costs:
+        mean = max(float(stays.held.sum()), 1.0) / max(float(stays.sent.sum()), 1.0)
+        return np.asarray(((stays.held + mean) / ((stays.sent + 1) * mean)).clip(LEAST, 1 / LEAST))
 
 
 NEIGHBOURS = 16

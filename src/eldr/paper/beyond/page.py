@@ -10,19 +10,19 @@ from eldr.paper.beyond.results import GOAL, Row, Saved, Spread
 WHY = {
     "unscaled, fixed centroids, 0.6": "where cosines lie close together, load decides alone; where they do "
     "not, load counts too little",
-    "unscaled, fixed centroids, 1.0": "the same with less locality",
     "fixed centroids": "what a worker holds is not what the fit gave it: requests that overflowed to it are "
     "forgotten, so the next ones overflow to everywhere",
     "bounded load, 1.25": "nobody avoids the limit until it is reached, and then requests go anywhere",
-    "expected union, now": "sees what is in flight now: an empty worker looks cheap to all, and all mix",
     "expected union, lasting": "no better, and needs clusters' decode rates and step costs in the router",
-    "load weight 0.5": "more locality, more tail",
-    "load weight 1.0": "less locality, less tail",
-    "load by its scatter, 0.2": "a better tail under heavy load, paid for by the median",
-    "slow prices": "even loads over time, which locality does not need",
+    "load weight 0.5": "distance and excess load alone: more locality, more tail",
+    "load weight 0.7": "the same; was `soft_locality` until now",
+    "load weight 1.0": "the same: less locality, less tail",
+    "without stays": "workers where many short requests pass are as full as the others, so many are slow",
+    "without crowds": "one domain's burst fills one worker",
+    "tighter crowds": "the tail is better still, the median pays for it",
+    "long stays hold more": "the best median and mean; long requests are the tail",
     "tokens left for a third, foretold": "a step's time follows who is there now, not for how long",
     "tokens left for a third, known": "the same with perfect lengths: it is not the forecast that fails",
-    "tokens left alone, known": "the same, more so",
 }
 """Why a candidate did not become the default, in words."""
 

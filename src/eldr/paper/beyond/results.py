@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from eldr.bench.machine import describe_machine
-from eldr.paper.beyond.cases import BAND, CASES, JSQ, LIVE, ORACLES, RULES, SEEDS, Case
+from eldr.paper.beyond.cases import BAND, CASES, HELD_OUT, JSQ, LIVE, ORACLES, RULES, Case
 from eldr.paper.beyond.suite import Runs, piece
 from eldr.paper.stats import interval
 
@@ -106,7 +106,7 @@ def collect(runs: Runs) -> Saved:
     return Saved(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=describe_machine(),
-        seeds=len(SEEDS),
+        seeds=len(HELD_OUT),
         rows=[_row(runs, case, rules) for case in CASES],
     )
 
@@ -117,7 +117,7 @@ def _row(runs: Runs, case: Case, rules: Sequence[str]) -> Row:
         source=case.source,
         workers=case.workers,
         load=case.load,
-        evidence=piece(case, JSQ, SEEDS[0], runs.kept).load(runs.kept)["evidence"],
+        evidence=piece(case, JSQ, HELD_OUT[0], runs.kept).load(runs.kept)["evidence"],
         jsq={metric: mean(runs.of(case, JSQ, metric)) for metric in metrics},
         rules={rule: _change(runs, case, rule) for rule in rules if rule != JSQ},
     )

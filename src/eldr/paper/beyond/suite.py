@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eldr.errors import EldrError
-from eldr.paper.beyond.cases import CASES, RULES, SEEDS, Case, measured
+from eldr.paper.beyond.cases import CASES, HELD_OUT, RULES, Case, measured
 from eldr.paper.pieces import Piece
 
 
@@ -22,7 +22,7 @@ def piece(case: Case, rule: str, seed: int, kept: Path) -> Piece:
 def pieces(kept: Path, rules: Iterable[str] = RULES.names()) -> list[Piece]:
     """All runs of some rules, seed by seed."""
     wanted = list(rules)
-    return [piece(case, rule, seed, kept) for seed in SEEDS for case in CASES for rule in wanted]
+    return [piece(case, rule, seed, kept) for seed in HELD_OUT for case in CASES for rule in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Runs:
     def of(self, case: Case, rule: str, metric: str) -> list[float]:
         """A metric, one value a seed. EldrError where a run is missing."""
         values = []
-        for seed in SEEDS:
+        for seed in HELD_OUT:
             one = piece(case, rule, seed, self.kept)
             if not one.path(self.kept).exists():
                 raise EldrError(f"no result of {case} under {rule!r}, seed {seed}; run the suite again")
