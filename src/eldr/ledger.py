@@ -96,13 +96,15 @@ class Ledger:
             self._own_tokens[slot] + tokens if left else 0.0
         )  # sums of fractions leave a rest
 
+    def loads(self, slots: Slots) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Requests and tokens in flight on some workers, of all processes, in arrays of the caller's own."""
+        if self.alone:
+            return self._own_requests.take(slots), self._own_tokens.take(slots)
+        return _sums(self._requests, slots), _sums(self._tokens, slots)
+
     def requests(self, slots: Slots) -> npt.NDArray[np.int64]:
         """Requests in flight on some workers, of all processes."""
         return _sums(self._requests, slots)
-
-    def tokens(self, slots: Slots) -> npt.NDArray[np.float64]:
-        """Tokens in flight on some workers, of all processes."""
-        return _sums(self._tokens, slots)
 
     def judge(self, slot: int, up: bool | None) -> None:
         """Say that a worker is up or down; None takes back what this process said."""
@@ -163,8 +165,6 @@ def _bytes(rows: int) -> int:
 
 
 def _sums(column: npt.NDArray[Any], slots: Slots) -> npt.NDArray[Any]:
-    """What all processes have at some slots. One alone, the usual case, has nothing to add up."""
-    total: npt.NDArray[Any] = (
-        column[0].take(slots) if len(column) == 1 else column.take(slots, axis=1).sum(axis=0)
-    )
+    """What all processes have at some slots."""
+    total: npt.NDArray[Any] = column.take(slots, axis=1).sum(axis=0)
     return total

@@ -107,10 +107,13 @@ class WorkerPool:
 
     def view(self) -> PoolView:
         """Return a snapshot that later changes of the pool do not touch; its arrays are read-only."""
+        in_flight, tokens = self._ledger.loads(self._slots)
+        in_flight.setflags(write=False)
+        tokens.setflags(write=False)
         return PoolView(
             worker_ids=self._ids,
-            in_flight=_read_only(self._ledger.requests(self._slots)),
-            in_flight_tokens=_read_only(self._ledger.tokens(self._slots)),
+            in_flight=in_flight,
+            in_flight_tokens=tokens,
             available=self._available(),
             centroids=self._centroids,
             has_centroid=self._has_centroid,

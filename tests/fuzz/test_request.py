@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eldr.proxy.body import MalformedBodyError
-from eldr.proxy.request import Connection, RefusedHeadError, Request, check_unfinished, parse_head
+from eldr.proxy.head import RefusedHeadError, check_unfinished, parse_head
+from eldr.proxy.request import Connection, Request
 from eldr.settings_front import LimitConfig
 from fuzz.inputs import ANY_BYTES, BODY, HEADERS, PATHS, chunked, mangled, nearly_chunked, request
 

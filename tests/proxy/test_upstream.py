@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from eldr.config import Config, WorkerConfig
 from eldr.pool import Worker
 from eldr.proxy import upstream as upstream_module
+from eldr.proxy.headers import field_lines
 from eldr.proxy.upstream import RefusedError, Upstream
 from eldr.proxy.worker_answer import MAX_HEAD_BYTES, BrokenOffError
 
@@ -65,7 +66,7 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 async def ask(made: Upstream, of: Worker) -> tuple[int, bytes]:
-    async with made.post(of, "/v1/completions", b"{}", CIMultiDict({"A": "b"})) as answer:
+    async with made.post(of, "/v1/completions", b"{}", field_lines(CIMultiDict({"A": "b"}))) as answer:
         return answer.status, await answer.read()
 
 
@@ -147,7 +148,7 @@ async def test_a_connection_that_closes_while_its_answer_is_paused_does_not_stay
     async with (
         worker(answering(OK + b"Transfer-Encoding: chunked\r\n\r\n")) as w,
         upstream() as made,
-        made.post(w, "/v1/completions", b"{}", CIMultiDict()) as answer,
+        made.post(w, "/v1/completions", b"{}", field_lines(CIMultiDict())) as answer,
     ):
         answer.pause()
         assert answer.paused
@@ -177,7 +178,7 @@ async def test_leaving_early_closes_the_connection() -> None:
         writer.close()
 
     async with worker(serve) as of, upstream() as made:
-        async with made.post(of, "/v1/completions", b"{}", CIMultiDict()) as answer:
+        async with made.post(of, "/v1/completions", b"{}", field_lines(CIMultiDict())) as answer:
             assert answer.status == 200
         async with asyncio.timeout(1):
             await gone.wait()
@@ -201,7 +202,9 @@ async def test_idle_connections_end_before_the_workers_end_them(monkeypatch: pyt
 async def test_a_header_cannot_begin_another_line() -> None:
     async with worker(answering()) as of, upstream() as made:
         with pytest.raises(ValueError, match="line end"):
-            made.post(of, "/v1/completions", b"{}", CIMultiDict({"A": "b\r\nX-Data-Parallel-Rank: 1"}))
+            made.post(
+                of, "/v1/completions", b"{}", field_lines(CIMultiDict({"A": "b\r\nX-Data-Parallel-Rank: 1"}))
+            )
 
 
 @pytest.fixture

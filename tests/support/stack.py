@@ -18,7 +18,7 @@ from eldr.config import Config, load_config
 from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
-from eldr.proxy.front import Front
+from eldr.proxy.clients import Clients
 from eldr.proxy.learner import Learner
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
@@ -129,14 +129,14 @@ async def stack(
 @asynccontextmanager
 async def served(app: App, config: Config) -> AsyncIterator[str]:
     """The URL of a router's application that is served as `eldr serve` serves it."""
-    front, tls = Front(app.answer, config, app.metrics), server_tls(config.security)
+    clients, tls = Clients(app.answer, config, app.metrics), server_tls(config.security)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(front.connection, "127.0.0.1", 0, ssl=tls)
+    server = await loop.create_server(clients.connection, "127.0.0.1", 0, ssl=tls)
     try:
         yield f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        await front.drain(1)
+        await clients.drain(1)
 
 
 @asynccontextmanager

@@ -53,19 +53,16 @@ class App:
             "/metrics": self._exposition,
             "/version": self._version,
         }
+        self._handlers = {"POST": self._posts, "GET": self._gets, "HEAD": self._gets}
 
-    async def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Awaitable[Response]:
         """The answer to any request."""
         if self._check is not None and (refusal := self._check(request)) is not None:
-            return refusal
-        path, handler = request.path, None
-        if request.method == "POST":
-            handler = self._posts.get(path)
-        elif request.method in ("GET", "HEAD"):
-            handler = self._gets.get(path)
-        return self._unknown(request) if handler is None else await handler(request)
+            return _at_once(refusal)
+        handlers = self._handlers.get(request.method, {})
+        return handlers.get(request.path, self._unknown)(request)
 
-    def _unknown(self, request: Request) -> Response:
+    async def _unknown(self, request: Request) -> Response:
         allowed = (
             "POST" if request.path in self._posts else "GET, HEAD" if request.path in self._gets else None
         )
@@ -99,3 +96,7 @@ class App:
 
     async def _version(self, _: Request) -> Response:
         return json_response(msgspec.json.encode({"version": __version__}))
+
+
+async def _at_once(response: Response) -> Response:
+    return response

@@ -3,8 +3,6 @@
 import time
 from typing import Any
 
-from multidict import CIMultiDict
-
 from eldr.clock import Clock
 from eldr.metrics.decisions import Decided
 from eldr.metrics.prometheus import RouterMetrics
@@ -45,7 +43,7 @@ class Call:
     outcome: Outcome = "ok"
     error: str | None = None
     _max_tokens: int | None = None
-    _engine_headers: CIMultiDict[str] | None = None
+    _engine_fields: str | None = None
 
     def __init__(self, request: Request, clock: Clock, label_header: str) -> None:
         self.request = request
@@ -84,14 +82,16 @@ class Call:
         """Prompt plus expected output tokens, for the ledger."""
         return float((self.prompt_tokens or 0) + (self._max_tokens or DEFAULT_OUTPUT_TOKENS))
 
-    def leg_headers(self, leg: str) -> CIMultiDict[str]:
-        """The client's headers for a leg, under a request id of its own."""
-        if self._engine_headers is None:
-            self._engine_headers = headers.to_engine(self.request.headers, self.request.authorized)
-        passed = self._engine_headers.copy()
-        passed[headers.REQUEST_ID] = f"{self.engine_id}-{leg}"
-        self.trace.pass_on(passed)
-        return passed
+    def leg_fields(self, leg: str, *, without_key: bool) -> str:
+        """The client's headers for a leg, as lines, under a request id of its own.
+
+        without_key: whether what the client shows of who it is ends here.
+        """
+        if self._engine_fields is None or self.trace is not NO_TRACE:
+            passed = headers.to_engine(self.request.headers, without_key or self.request.authorized)
+            self.trace.pass_on(passed)
+            self._engine_fields = headers.field_lines(passed)
+        return f"{self._engine_fields}{headers.REQUEST_ID}: {self.engine_id}-{leg}\r\n"
 
     def answer_headers(self) -> list[tuple[str, str]]:
         """What the router adds to every answer."""

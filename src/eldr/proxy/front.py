@@ -1,6 +1,6 @@
 """Connections of clients: HTTP/1.1 as a server speaks it, and how slowly a client may write and read.
 
-A request is read as eldr.proxy.request and eldr.proxy.body say, and answered before the next one on its
+A request is read as eldr.proxy.head and eldr.proxy.body say, and answered before the next one on its
 connection is looked at. A client that reads nothing for too long, or never ends its headers, loses its
 connection (docs/operations.md, "Limits"). The request of a client that leaves is cancelled.
 """
@@ -8,67 +8,24 @@ connection (docs/operations.md, "Limits"). The request of a client that leaves i
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from eldr.config import Config
-from eldr.metrics.prometheus import RouterMetrics
 from eldr.proxy.answers import error_answer
-from eldr.proxy.app import Handler
+from eldr.proxy.head import HeadReader, RefusedHeadError, parse_head
 from eldr.proxy.patience import Deadline, StallWatch
-from eldr.proxy.request import Listener, RefusedHeadError, Request, check_unfinished, parse_head
+from eldr.proxy.request import Listener, Request
 from eldr.proxy.response import CONTINUE, whole
+
+if TYPE_CHECKING:
+    from eldr.proxy.clients import Clients
 
 log = logging.getLogger(__name__)
 
-HEAD_END = b"\r\n\r\n"
 MOST_HELD_BYTES = 64 * 1024
 """Of what a client sent and nobody has read yet; then it must wait."""
 
 LINGER_S = 10.0
 """For the rest of a body that nobody wants; a client that is still sending would not see its answer."""
-
-END_S = 5.0
-"""For requests that were cancelled to end."""
-
-
-class Front:
-    """Makes the connections of clients, and ends them. Used from one event loop."""
-
-    def __init__(self, handler: Handler, config: Config, metrics: RouterMetrics) -> None:
-        self.handler, self.limits, self.metrics = handler, config.limits, metrics
-        self.body_limit_bytes = config.body_limit_bytes
-        self.connections: set[ClientConnection] = set()
-        self.draining = False
-        self._changed = asyncio.Event()
-
-    def connection(self) -> "ClientConnection":
-        """A protocol for a new connection."""
-        return ClientConnection(self)
-
-    def ended(self, connection: "ClientConnection") -> None:
-        """Note that a connection is gone, and no request of it runs."""
-        self.connections.discard(connection)
-        self._changed.set()
-
-    async def drain(self, limit_s: float) -> None:
-        """End all connections: those at rest now, the others with their answer, or after `limit_s`."""
-        self.draining = True
-        for connection in tuple(self.connections):
-            connection.end_soon()
-        if not await self._all_ended(limit_s):
-            for connection in tuple(self.connections):
-                connection.abort()
-            await self._all_ended(END_S)
-
-    async def _all_ended(self, limit_s: float) -> bool:
-        try:
-            async with asyncio.timeout(limit_s):
-                while self.connections:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 class ClientConnection(asyncio.Protocol):
@@ -77,13 +34,13 @@ class ClientConnection(asyncio.Protocol):
     _transport: asyncio.Transport
     write: Callable[[bytes], None]
 
-    def __init__(self, front: Front) -> None:
-        self._front, self._limits = front, front.limits
+    def __init__(self, clients: "Clients") -> None:
+        self._clients, self._limits = clients, clients.limits
         self._loop = asyncio.get_running_loop()
         self.listener: Listener | None = None
         self.lags = False
-        self._received = bytearray()  # what nobody has looked at: a head that has not ended, or what follows
-        self._checked = 0  # bytes of an unfinished head when it was last looked through
+        self._head = HeadReader(self._limits)
+        self._received = bytearray()  # what comes after a request that is not answered yet
         self._request: Request | None = None
         self._task: asyncio.Task[None] | None = None
         self._lost, self._paused = False, False
@@ -97,9 +54,9 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.write = self._transport.write
         self._stall = StallWatch(self._transport, self._limits.stall_timeout_s, self._nothing_was_read)
-        self._front.connections.add(self)
+        self._clients.connections.add(self)
         self._deadline.set(self._limits.header_timeout_s)
-        if self._front.draining:
+        if self._clients.draining:
             self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -161,32 +118,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _receive_head(self, data: bytes) -> None:
         """Begin a request, if its head has ended."""
-        received: bytes | bytearray = data
-        begin = max(0, len(self._received) - len(HEAD_END) + 1)
-        if self._received:
-            self._received += data
-            received = self._received
-        end = received.find(HEAD_END, begin) + len(HEAD_END)
         try:
-            if end < len(HEAD_END):
-                self._keep_head(received)
-                return
-            request = parse_head(received[:end], self._limits, self._front.body_limit_bytes, self)
+            if (whole := self._head.feed(data)) is not None:
+                head, rest = whole
+                self._begin(parse_head(head, self._limits, self._clients.body_limit_bytes, self), rest)
         except RefusedHeadError as error:
             self._refuse(error)
-            return
-        rest = bytes(received[end:])
-        self._received.clear()
-        self._checked = 0
-        self._begin(request, rest)
-
-    def _keep_head(self, received: bytes | bytearray) -> None:
-        """Keep the beginning of a head, looked through each time that it has doubled."""
-        if len(received) >= 2 * self._checked:
-            check_unfinished(received, self._limits)
-            self._checked = len(received)
-        if received is not self._received:
-            self._received += received
 
     def _begin(self, request: Request, rest: bytes) -> None:
         self._request = request
@@ -208,7 +145,7 @@ class ClientConnection(asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         try:
-            response = await self._front.handler(request)
+            response = await self._clients.handler(request)
             if not response.sent:
                 if not request.body.complete:
                     self._check_rest(request)
@@ -229,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
     def _forget(self) -> None:
         """Leave nothing behind of a connection that is gone, not even for the garbage collector."""
         self._request = None
-        self._front.ended(self)
+        self._clients.ended(self)
 
     def _check_rest(self, request: Request) -> None:
         """Let an answer that comes before the end of its request say where no other request can follow.
@@ -252,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _linger(self, request: Request) -> None:
         """Take the rest of a body that nobody wants: a client that still sends would not see its answer."""
-        if not self._front.draining:
+        if not self._clients.draining:
             request.body.drop()
             self._deadline.set(min(LINGER_S, self._limits.body_timeout_s))
             self._read_on()
@@ -262,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
         """Begin the next request once the body of this one, which has been answered, has ended."""
         if (
             request.body.malformed
-            or self._front.draining
+            or self._clients.draining
             or (request.body.complete and not request.keep_alive)
         ):
             self._close()
@@ -306,5 +243,5 @@ class ClientConnection(asyncio.Protocol):
         self.abort()
 
     def _count(self, kind: str, text: str) -> None:
-        self._front.metrics.client_faults.labels(kind).inc()
+        self._clients.metrics.client_faults.labels(kind).inc()
         log.info("client %s: %s", self._transport.get_extra_info("peername"), text)

@@ -43,13 +43,13 @@ _KEPT_FROM_ENGINE_TOO = _KEPT_FROM_ENGINE | _CREDENTIALS
 _MAX_ID_LENGTH = 256
 
 
-def to_engine(headers: MultiMapping[str], for_router: bool = False) -> CIMultiDict[str]:
+def to_engine(headers: MultiMapping[str], without_key: bool) -> CIMultiDict[str]:
     """The client's headers for engines, to which each leg adds a request id of its own.
 
-    traceparent passes, and Authorization unless the key in it was `for_router`. x-data-parallel-* would let a
+    traceparent passes, and the client's key unless they go `without_key`. x-data-parallel-* would let a
     client choose a rank, so it does not.
     """
-    dropped = _dropped(headers, _KEPT_FROM_ENGINE_TOO if for_router else _KEPT_FROM_ENGINE)
+    dropped = _dropped(headers, _KEPT_FROM_ENGINE_TOO if without_key else _KEPT_FROM_ENGINE)
     passed = CIMultiDict(
         [
             field

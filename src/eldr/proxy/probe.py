@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 from eldr.errors import ConfigError, PayloadError, UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
+from eldr.proxy.headers import field_lines
 from eldr.proxy.models import served_models
 from eldr.proxy.signer import Signer
 from eldr.proxy.upstream import Upstream
@@ -55,7 +56,7 @@ class CountsProbe:
         """The answer to a prompt of one token. Its KV block is held until the engine's lease ends (30 s)."""
         cards = await served_models(self._upstream, worker, PROBE_TIMEOUT_S)
         body = {"prompt": [1], "temperature": 0} | ({"model": cards[0]["id"]} if cards else {})
-        headers = CIMultiDict({"Content-Type": "application/json"})
+        headers = field_lines(CIMultiDict({"Content-Type": "application/json"}))
         leg = prefill_body(parse(msgspec.json.encode(body)))
         async with self._upstream.post(worker, "/v1/completions", leg, headers) as response:
             data = await response.read()

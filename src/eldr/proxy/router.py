@@ -216,8 +216,9 @@ class Router:
         self, call: Call, fleet: Fleet, choice: Attempt, body: bytes
     ) -> AbstractAsyncContextManager[Answer]:
         """One leg to the worker that was chosen; leaving its block early is a cancel."""
-        headers = call.leg_headers(f"{ROLES[fleet.role]}{call.attempts}")
-        return self.upstream.post(choice.worker, call.request.path, body, headers)
+        leg = f"{ROLES[fleet.role]}{call.attempts}"
+        fields = call.leg_fields(leg, without_key=self.upstream.has_key)
+        return self.upstream.post(choice.worker, call.request.path, body, fields)
 
     def _pass_over(self, fleet: Fleet, choice: Attempt, refused: set[str], error: RefusedError) -> None:
         log.warning("%s; trying the next worker", error)

@@ -15,11 +15,11 @@ import uvloop
 from eldr.config import ROLES, Config
 from eldr.errors import ConfigError
 from eldr.ledger import Ledger
-from eldr.policy import Policy, create_policy, needs_profile
+from eldr.policy import Policy, create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
+from eldr.proxy.clients import Clients
 from eldr.proxy.discovery.file import Reload
-from eldr.proxy.front import Front
 from eldr.proxy.learner import Learner, Learners
 from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.running import running_app
@@ -110,9 +110,9 @@ async def _listen(app: App, listener: socket.socket, config: Config, share: Shar
     if share is not None:
         asyncio.get_running_loop().add_reader(share.lifeline, stop.set)
     tls = server_tls(config.security)
-    front = Front(app.answer, config, app.metrics)
+    clients = Clients(app.answer, config, app.metrics)
     server = await asyncio.get_running_loop().create_server(
-        front.connection, sock=listener, backlog=1024, ssl=tls
+        clients.connection, sock=listener, backlog=1024, ssl=tls
     )
     try:
         host, port = listener.getsockname()[:2]
@@ -135,7 +135,7 @@ async def _listen(app: App, listener: socket.socket, config: Config, share: Shar
         log.info("stopping: running requests may take %g s", config.drain_s)
     finally:
         server.close()
-        await front.drain(config.drain_s)
+        await clients.drain(config.drain_s)
     log.info("stopped")
 
 
@@ -166,7 +166,7 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
     name = config.policy.name
-    if profile is None and needs_profile(name):
+    if name in ("locality_band", "soft_locality") and profile is None:
         until = "until it has learned one" if config.adapt.refit else "alone"
         log.warning("%s without --profile routes by load %s", name, until)
     elif name == "locality_band" and profile is not None:

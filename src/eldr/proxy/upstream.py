@@ -60,13 +60,21 @@ class Upstream:
                 connection.close()
         self._idle.clear()
 
+    @property
+    def has_key(self) -> bool:
+        """Is there a key that workers are shown, so that a client's own must not go on?"""
+        return self._authorization is not None
+
     def post(
-        self, worker: Worker, path: str, body: bytes, headers: CIMultiDict[str]
+        self, worker: Worker, path: str, body: bytes, fields: str
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel."""
+        """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel.
+
+        fields: its headers as lines (`field_lines`), without a length and, if `has_key`, without credentials.
+        """
         if self._authorization is not None:
-            headers["Authorization"] = self._authorization
-        head = _head("POST", worker.url, path, headers, f"Content-Length: {len(body)}\r\n")
+            fields += f"Authorization: {self._authorization}\r\n"
+        head = _head("POST", worker.url, path, f"{fields}Content-Length: {len(body)}\r\n")
         return _Exchange(self, worker, head + body)
 
     async def get(
@@ -78,7 +86,8 @@ class Upstream:
         headers["Accept-Encoding"] = "identity"
         try:
             async with asyncio.timeout(timeout_s):
-                async with _Exchange(self, worker, _head("GET", worker.url, path, headers)) as answer:
+                head = _head("GET", worker.url, path, field_lines(headers))
+                async with _Exchange(self, worker, head) as answer:
                     return answer.status, await answer.read()
         except TimeoutError:
             raise SilentError(
@@ -175,9 +184,9 @@ class _Exchange(AbstractAsyncContextManager[Answer]):
         self._upstream.release(self._worker, self._connection)
 
 
-def _head(method: str, url: str, path: str, headers: CIMultiDict[str], length: str = "") -> bytes:
-    """The head of a request. Raises ValueError for a header that would end its line."""
-    head = f"{method} {_target(path)} HTTP/1.1\r\nHost: {_host(url)}\r\n{field_lines(headers)}{length}\r\n"
+def _head(method: str, url: str, path: str, fields: str) -> bytes:
+    """The head of a request, from its headers as lines."""
+    head = f"{method} {_target(path)} HTTP/1.1\r\nHost: {_host(url)}\r\n{fields}\r\n"
     return head.encode("utf-8", "surrogateescape")
 
 
