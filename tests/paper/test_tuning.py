@@ -28,7 +28,7 @@ MOE = SyntheticMoE(
     domains={"code": 1, "law": 1, "news": 1},
     scales=Scales(popularity=0.3, domain=2.0, topic=0.0, request=0.3, domain_phase=0.1, phase=0.1),
 )
-CASE: dict[str, Any] = {"source": "tiny", "workers": 3, "batch": 4, "kept": ""}
+CASE: dict[str, Any] = {"source": "tuned", "workers": 3, "batch": 4, "kept": ""}
 
 
 def tiny(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: ARG001
@@ -37,15 +37,14 @@ def tiny(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: ARG00
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(worlds.SOURCES, "tiny", tiny)
+    monkeypatch.setitem(worlds.SOURCES, "tuned", tiny)
     monkeypatch.setattr(worlds, "LENGTHS", (20.0, 10.0, 40.0))
     monkeypatch.setattr(loop, "LEAST_KEPT", 250)
 
 
 @pytest.fixture
 def world() -> World:
-    worlds.world_of.cache_clear()
-    return world_of("tiny", 3, 0, "")
+    return world_of("tuned", 3, 0, "")
 
 
 def test_a_window_holds_the_last_requests_to_end(world: World) -> None:
@@ -82,7 +81,6 @@ def test_a_policy_can_be_changed_while_it_runs(world: World) -> None:
 
 
 def test_a_loop_studies_each_new_window() -> None:
-    worlds.world_of.cache_clear()
     one = msgspec.convert(measured(**CASE, seed=0, starts=["tau 2"]), Run)
     rounds = one.loops["tau 2"].rounds
     assert [round(r.at_s / one.every_s) for r in rounds] == [1, 2, 3]
