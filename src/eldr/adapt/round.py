@@ -82,7 +82,7 @@ def answer(question: Question) -> Answer:
         found = Answer(None, "refitting is off")
     studied = _studied(question, _window(question, question.latest), profile)
     tuner, said = question.tuner.after(studied.tried) if question.tunes else (question.tuner, "tuning is off")
-    return replace(found, study=studied, tuner=tuner, why=f"{found.why}; {said}")
+    return replace(found, study=studied, tuner=tuner, why=f"{found.why}; {studied.reason or said}")
 
 
 def _window(question: Question, seen: Sequence[Seen]) -> Window:
