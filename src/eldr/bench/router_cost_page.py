@@ -29,8 +29,9 @@ NOT_SLOWER = 1.2
 WHY = """\
 Why: of a streamed chunk, the system calls are the least there can be, one read and one write, and Python
 between them compares a few bytes; a splice that looks at nothing costs about a sixth less. A request costs
-the system calls of two legs, aiohttp's server, and Python for the hand-off, which takes more instructions
-than compiled code. What was tried, and what it gave: [ADR 9](adr/0009-lean-paths.md)."""
+as many system calls as a router can do with, and Python for the rest, which takes more instructions than
+compiled code. What was tried, and what it gave: [ADR 9](adr/0009-lean-paths.md) and
+[ADR 14](adr/0014-own-server.md)."""
 
 Cell = dict[str, float]
 

@@ -147,12 +147,12 @@ class Chunks:
         rest = data[at:]
         if self.complete:
             return b"".join(parts), rest
-        if len(rest) > MAX_LINE_BYTES:
-            raise MalformedBodyError("the size of a chunk, or a trailer, is too long")
+        _check_length(rest)
         self._rest = rest
         return b"".join(parts), b""
 
     def _take_line(self, line: bytes) -> None:
+        _check_length(line)
         if self._ends_chunk:
             self._ends_chunk = False
         elif self._trailers is None:
@@ -168,6 +168,11 @@ class Chunks:
             self._trailers += 1
             if self._trailers > MAX_TRAILERS or _TRAILER.fullmatch(line) is None:
                 raise MalformedBodyError("a trailer is no header, or there are too many")
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise MalformedBodyError("the size of a chunk, or a trailer, is too long")
 
 
 def _decompressed(data: bytes, encoding: str, limit_bytes: int) -> bytes:

@@ -219,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
         self._close()
 
     def _read_on(self) -> None:
-        if self._paused:
+        if self._paused and not self._transport.is_closing():
             self._paused = False
             self._transport.resume_reading()
 
