@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eldr.errors import EldrError
-from eldr.paper.beyond import cases, page, results, suite, worlds
+from eldr.paper.beyond import build, cases, page, results, suite, worlds
 from eldr.paper.beyond.cases import BAND, CANDIDATES, JSQ, ORACLES, RULES, SOFT, Case, measured, requests_of
 from eldr.paper.beyond.results import Change, Row, Saved, Spread
 from eldr.sim import StepCost
@@ -86,6 +86,18 @@ def test_only_complete_rules_are_collected(kept: Path) -> None:
     assert row.rules[BAND].p50.mean == pytest.approx(100 * (band / jsq - 1).mean())
 
 
+def test_the_file_the_plot_and_the_page_come_from_kept_runs(kept: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "bench").mkdir()
+    page_of(tmp_path / build.PAGE)
+    build.save(kept, tmp_path)
+    build.show(tmp_path)
+    assert (tmp_path / "bench" / "beyond.png").stat().st_size > 0
+    text = (tmp_path / build.PAGE).read_text()
+    assert "On 1 cases, with 2 seeds each:" in text
+    assert text.count("Not run yet.") == 2  # neither oracles nor lengths
+
+
 def test_a_missing_run_is_named(kept: Path) -> None:
     suite.piece(Case("tiny", 3, 4), JSQ, 1, kept).path(kept).unlink()
     with pytest.raises(EldrError, match="'jsq', seed 1"):
@@ -120,18 +132,39 @@ def test_what_dominates_the_band(soft: Change, dominates: bool) -> None:
     assert saved(soft, BAND_CHANGE).dominates(SOFT) is dominates
 
 
+def page_of(file: Path) -> None:
+    """A page with nothing but marks."""
+    names = ("verdict", "cases", "candidates", "oracles", "lengths")
+    file.write_text("".join(f"<!-- begin {name} -->\n<!-- end {name} -->\n" for name in names))
+
+
 def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     oracle, candidate = next(iter(ORACLES)), next(iter(CANDIDATES))
     own: dict[str, Any] = {oracle: change(-8, -1, -3), candidate: change(-2, 4, 3)}
     file = tmp_path / "policies.md"
-    names = ("verdict", "cases", "candidates", "oracles", "lengths")
-    file.write_text("".join(f"<!-- begin {name} -->\n<!-- end {name} -->\n" for name in names))
+    page_of(file)
     page.write_page(saved(change(-6, -2, -1), BAND_CHANGE, **own), file)
     text = file.read_text()
     assert "| -5.0 ± 1.0 % | +9.0 ± 1.0 % | -5.0 ± 1.0 % | -6.0 ± 1.0 % | -2.0 ± 1.0 % |" in text
     assert f"| {candidate} | -2.0 % | +4.0 % | -2.0 % | 1 of 1 | 1 of 1 | 0.40 |" in text
     assert "| `soft_locality` | -6.0 % | -2.0 % | -6.0 % | 75 % |" in text
     assert "1.20 times" in text
+
+
+def test_rules_that_count_lengths_are_compared_where_these_differ_and_where_not() -> None:
+    soft, plain = change(-6, -2, -1), change(-5, -4, -1)
+    differ = saved(soft, BAND_CHANGE, **{"without stays": plain})
+    alike = Row(
+        source=page.ALIKE_LENGTHS,
+        workers=3,
+        load="light",
+        evidence="trace",
+        jsq={"batch": 8.0},
+        rules={SOFT: soft, "without stays": soft, BAND: BAND_CHANGE},
+    )
+    both = Saved(created_at="", machine={}, seeds=2, rows=[*differ.rows, alike])
+    last = page.lengths(both).splitlines()[-1]
+    assert last == "| `soft_locality` | without stays | -1.0 | +2.0 | -1.0 | +0.0 | +0.0 | +0.0 |"
 
 
 def test_every_candidate_says_why_it_failed() -> None:

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from eldr.errors import ConfigError
-from eldr.policy import POLICIES, create_policy
+from eldr.policy import POLICIES, create_policy, needs_profile
 
 
 def test_the_six_policies_are_there() -> None:
     expected = {"round_robin", "random", "jsq", "p2c", "domain_label", "locality_band"}
     assert expected <= set(POLICIES.names())
+
+
+def test_policies_say_whether_they_need_a_profile() -> None:
+    assert {name for name in POLICIES.names() if needs_profile(name)} == {"locality_band", "soft_locality"}
+    with pytest.raises(ConfigError, match="unknown policy 'fastest'"):
+        needs_profile("fastest")
 
 
 @pytest.mark.parametrize(

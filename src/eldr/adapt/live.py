@@ -15,6 +15,7 @@ from eldr.adapt.tune import Tuner
 from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
+from eldr.policy import needs_profile
 from eldr.proxy.learner import Live
 from eldr.settings_adapt import AdaptConfig
 from eldr.types import ExpertCounts
@@ -23,9 +24,6 @@ log = logging.getLogger(__name__)
 
 KEPT = 2048
 """Requests that stand for the whole window of time."""
-
-LEARNS = ("locality_band", "soft_locality")
-"""Policies that go by signatures."""
 
 DEFAULT_TAU = 0.1
 
@@ -44,7 +42,7 @@ LEAST_NEW = 32
 def learning_for(config: Config) -> "Learning | None":
     """What learns for a router of these settings; nothing where its policy asks for no signatures."""
     adapt, policy = config.adapt, config.policy
-    if policy.name not in LEARNS or not (adapt.refit or (adapt.tune and config.profile)):
+    if not needs_profile(policy.name) or not (adapt.refit or (adapt.tune and config.profile)):
         return None
     choice = Choice.of(policy.name, **policy.options)
     return Learning(adapt, choice, tau=policy.options.get("tau", DEFAULT_TAU), seed=config.seed)

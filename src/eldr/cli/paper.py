@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eldr.errors import EldrError
+from eldr.paper.beyond import build as beyond
 from eldr.paper.build import load, make, pieces_of, write
 from eldr.paper.figure import Figure
 from eldr.paper.figures import FIGURES
@@ -19,14 +20,14 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="all|list|page|FIGURE...")
+@click.argument("names", nargs=-1, required=True, metavar="all|list|page|beyond|FIGURE...")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option(
     "--docs",
     default=Path("docs"),
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where reproduction.md and paper/ go.",
+    help="Where reproduction.md and paper/ go; of beyond, policies.md and bench/.",
 )
 @click.option(
     "--keep",
@@ -38,8 +39,15 @@ console = Console(highlight=False, soft_wrap=True)
 def command(names: tuple[str, ...], jobs: int, docs: Path, keep: Path) -> None:
     """Compute and draw figures of the paper, and write docs/reproduction.md.
 
-    FIGURE is fig1, table2, overhead ...; `list` names them, `page` only writes the page again.
+    FIGURE is fig1, table2, overhead ...; `list` names them, `page` only writes the page again. `beyond` is
+    the suite that policies are chosen on, and docs/policies.md; `all` leaves it out.
     """
+    if names == ("beyond",):
+        beyond.compute(keep, jobs, console)
+        beyond.save(keep, docs)
+        beyond.show(docs)
+        console.print(f"wrote {docs / beyond.PAGE}")
+        return
     figures = [FIGURES[name] for name in FIGURES.names()]
     if names == ("list",):
         console.print(_table(figures, docs / "paper"), soft_wrap=False)

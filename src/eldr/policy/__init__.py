@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from eldr.errors import ConfigError
-from eldr.policy.base import POLICIES, Policy
+from eldr.policy.base import POLICIES, Policy, needs_profile
 
-__all__ = ["POLICIES", "Policy", "create_policy"]
+__all__ = ["POLICIES", "Policy", "create_policy", "needs_profile"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

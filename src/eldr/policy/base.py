@@ -39,6 +39,11 @@ class NamesWorkers(Protocol):
 POLICIES: Registry[Callable[..., Policy]] = Registry("policy")
 
 
+def needs_profile(name: str) -> bool:
+    """Whether the policy of this name compares requests with centroids: its class has `needs_profile`."""
+    return getattr(POLICIES[name], "needs_profile", False)
+
+
 def available_workers(pool: PoolView) -> Indices:
     """Return the indices of the available workers, in order and at least one; raises NoWorkerError."""
     workers = pool.available.nonzero()[0]

@@ -21,6 +21,7 @@ class LocalityBand:
     """
 
     name = "locality_band"
+    needs_profile = True
 
     def __init__(self, rng: np.random.Generator, *, tau: float = 0.1) -> None:  # noqa: ARG002
         if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 <= tau <= 2:

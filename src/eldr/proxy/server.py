@@ -15,7 +15,7 @@ import uvloop
 from eldr.config import ROLES, Config
 from eldr.errors import ConfigError
 from eldr.ledger import Ledger
-from eldr.policy import Policy, create_policy
+from eldr.policy import Policy, create_policy, needs_profile
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
 from eldr.proxy.clients import Clients
@@ -166,7 +166,7 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
     name = config.policy.name
-    if name in ("locality_band", "soft_locality") and profile is None:
+    if profile is None and needs_profile(name):
         until = "until it has learned one" if config.adapt.refit else "alone"
         log.warning("%s without --profile routes by load %s", name, until)
     elif name == "locality_band" and profile is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from eldr.bench.documents import replace_part
 from eldr.paper.beyond.cases import BAND, CANDIDATES, ORACLES, SOFT
-from eldr.paper.beyond.results import GOAL, Row, Saved, Spread
+from eldr.paper.beyond.results import GOAL, Row, Saved, Spread, mean
 
 WHY = {
     "unscaled, fixed centroids, 0.6": "where cosines lie close together, load decides alone; where they do "
@@ -26,6 +26,17 @@ WHY = {
 }
 """Why a candidate did not become the default, in words."""
 
+
+LENGTH_RULES = (
+    (SOFT, "without stays"),
+    ("long stays hold more", SOFT),
+    ("tokens left for a third, foretold", SOFT),
+    ("tokens left for a third, known", SOFT),
+)
+"""Rules whose load counts lengths, and what each is compared with."""
+
+ALIKE_LENGTHS = "gpt-oss-20b"
+"""The source with lengths as recorded, which follow no domain; others have them by domain."""
 
 FIELDS = {"p50": "median", "p99": "p99", "mean": "mean"}
 """Fields of a Change that the tables show, and their names."""
@@ -105,34 +116,48 @@ def _summary(saved: Saved, rule: str) -> list[str]:
 
 def oracles(saved: Saved) -> str:
     """What knowing the future is worth, and what share of it each rule reaches."""
-    head = ["rule", "median", "p99", "mean", "share of the best oracle"]
+    if not (known := _measured(saved, ORACLES)):
+        return "Not run yet."
+    head = ["rule", *FIELDS.values(), "share of the best oracle"]
     rows = [
         [
             _named(rule),
             *(f"{saved.average(rule, field):+.1f} %" for field in FIELDS),
-            _share(saved, rule),
+            f"{saved.share(rule):.0f} %",
         ]
-        for rule in (*_measured(saved, ORACLES), SOFT, BAND)
+        for rule in (*known, SOFT, BAND)
     ]
     best = -sum(row.best_oracle for row in saved.rows) / len(saved.rows)
     return table(head, [*rows, ["best oracle of each case", "", "", f"{best:+.1f} %", "100 %"]])
 
 
-def _share(saved: Saved, rule: str) -> str:
-    return f"{saved.share(rule):.0f} %"
-
-
 def lengths(saved: Saved) -> str:
-    """What tokens as load did to the default."""
-    rules = [rule for rule in _measured(saved, (*CANDIDATES, *ORACLES)) if rule.startswith("tokens")]
-    parts = [
-        f"{rule}: median {saved.average(rule, 'p50') - saved.average(SOFT, 'p50'):+.1f}, p99 "
-        f"{saved.average(rule, 'p99') - saved.average(SOFT, 'p99'):+.1f} points"
-        for rule in rules
-    ]
-    if not parts:
+    """What load that counts how long requests stay did, in points of percent: where lengths differ or not."""
+    pairs = [pair for pair in LENGTH_RULES if len(_measured(saved, pair)) == len(pair)]
+    if not pairs:
         return "Not run yet."
-    return f"Against `{SOFT}` with requests as load, on average over the cases: " + "; ".join(parts) + "."
+    alike = [row for row in saved.rows if row.source == ALIKE_LENGTHS]
+    differ = [row for row in saved.rows if row not in alike]
+    groups = {"lengths differ by domain": differ, "recorded lengths": alike}
+    head = ["load", "against", *(f"{name}: {what}" for name in groups for what in FIELDS.values())]
+    return table(
+        head,
+        [
+            [_named(rule), _named(other), *_points([groups[name] for name in groups], rule, other)]
+            for rule, other in pairs
+        ],
+    )
+
+
+def _points(groups: Iterable[Sequence[Row]], rule: str, other: str) -> list[str]:
+    """By how many points each field is above another rule's, averaged over each group of cases."""
+
+    def average(rows: Sequence[Row], field: str) -> float:
+        return mean(
+            [getattr(row.rules[rule], field).mean - getattr(row.rules[other], field).mean for row in rows]
+        )
+
+    return [f"{average(rows, field):+.1f}" if rows else "" for rows in groups for field in FIELDS]
 
 
 def _named(rule: str) -> str:
