@@ -34,7 +34,7 @@ class WorkerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class PolicyConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A policy of eldr.policy by name, and the options that its constructor takes."""
 
-    name: str = "locality_band"
+    name: str = "soft_locality"
     options: dict[str, Any] = {}
 
 

@@ -46,7 +46,7 @@ def _spread(args: list[str]) -> list[str]:
 )
 @click.option("--decode", multiple=True, metavar="[NAME=]URL...", help="Decode workers (names: d0, d1, ...).")
 @click.option(
-    "--policy", type=click.Choice(POLICIES.names()), help="How decode workers are chosen. [locality_band]"
+    "--policy", type=click.Choice(POLICIES.names()), help="How decode workers are chosen. [soft_locality]"
 )
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the policy, like tau=0.1."
