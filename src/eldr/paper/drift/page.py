@@ -9,12 +9,12 @@ from eldr.bench.documents import replace_part
 from eldr.paper.beyond.cases import JSQ
 from eldr.paper.beyond.page import table
 from eldr.paper.beyond.results import Spread
-from eldr.paper.drift.cases import METRICS
+from eldr.paper.drift.cases import METRICS, Case
 from eldr.paper.drift.results import Row, Saved
 
 WORDS = {"p50_ms": "median", "mean_ms": "mean", "p99_ms": "p99"}
 SHOWN = {"jump": ("before", "later"), "new": ("before", "later"), "none": ("later",)}
-"""Event -> phases in the tables of TPOT; what is just after the event, the table of refits has."""
+"""Event -> phases in the tables of TPOT; the table of refits has those just after the event."""
 
 
 def write_page(saved: Saved, page: Path) -> None:
@@ -42,7 +42,7 @@ def tpot(saved: Saved, event: str) -> str:
 
 
 def alarms(saved: Saved) -> str:
-    """Time from the event to what is found, and what the time just after it is like."""
+    """Time from the event to what is found."""
     head = ["what happens", "requests", "policy", "alarm after, s", "new centroids after, s"]
     rows = []
     for event in ("jump", "new"):
@@ -66,12 +66,7 @@ def refits(saved: Saved) -> str:
 
 
 def _refit_cells(saved: Saved, row: Row) -> list[str]:
-    kept = next(
-        one
-        for one in saved.rows
-        if (one.case.source, one.case.event, one.case.policy, one.case.centroids)
-        == (row.case.source, row.case.event, row.case.policy, "kept")
-    )
+    kept = saved.of(Case(row.case.source, row.case.event, row.case.policy, "kept"))
     number = [
         np.mean(
             [
