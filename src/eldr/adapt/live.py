@@ -10,8 +10,9 @@ from eldr.adapt.child import ask
 from eldr.adapt.choice import Choice
 from eldr.adapt.learned import Learned, told
 from eldr.adapt.round import Answer, Question
-from eldr.adapt.seats import PoolWatch, Seats
+from eldr.adapt.seats import Seats
 from eldr.adapt.tune import Tuner
+from eldr.adapt.watch import PoolWatch
 from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
@@ -34,6 +35,9 @@ POLL_S = 0.5
 
 SETTLE_S = 5.0
 """After a change of the pool, for others that come with it."""
+
+AFTER_ALARM_S = 10.0
+"""Until the next look where what is asked has changed, and too little of it was seen to make centroids of."""
 
 LEAST_NEW = 32
 """Requests since the last look without which there is nothing new to see."""
@@ -106,22 +110,25 @@ class Learning:
             if (now_s < next_s and not moved) or self._new < LEAST_NEW or not seats.worker_ids:
                 continue
             self._new, looked_for = 0, seats.worker_ids
-            cpu_s = await self._look(live, seats)
-            next_s = now_s + max(self._config.interval_s, cpu_s / self._config.share)
+            next_s = now_s + await self._look(live, seats)
 
     async def _look(self, live: Live, seats: Seats) -> float:
-        """Ask the child, and do what it says. Returns the CPU seconds that it took."""
-        asked_s, cpu_s = live.clock.now_s(), 0.0
+        """Ask the child, and do what it says. Returns after how many seconds to look again."""
+        asked_s, cpu_s, interval_s = live.clock.now_s(), 0.0, self._config.interval_s
         try:
             answer, cpu_s = await ask(self._question(live, seats))
             self._use(answer, seats, live, asked_s)
             if answer.profile is not None and self._config.save:
                 await asyncio.to_thread(answer.profile.save, Path(self._config.save))
+            if live.folder is not None:
+                await asyncio.to_thread(self._now.tell, live.folder)
+            if answer.profile is None and answer.drift is not None and answer.drift.alarm:
+                interval_s = min(interval_s, AFTER_ALARM_S)
         except Exception:  # whatever it is, it must not stop the router
             live.metrics.refits.labels("failed").inc()
             log.exception("learning failed; the router routes as before")
         live.metrics.learning_cpu_s.inc(cpu_s)
-        return cpu_s
+        return max(interval_s, cpu_s / self._config.share)
 
     def _question(self, live: Live, seats: Seats) -> Question:
         return Question(
@@ -160,8 +167,6 @@ class Learning:
         log.log(logging.DEBUG if after.routes_as(before) else logging.INFO, "%s", answer.why)
         after.put_to_use(before, live, self.seed)
         self._now = after
-        if live.folder is not None:
-            after.tell(live.folder)
 
 
 def _gauges(answer: Answer) -> dict[str, float]:

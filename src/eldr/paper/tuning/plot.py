@@ -14,9 +14,10 @@ from eldr.paper.tuning.results import Saved, known
 def draw(saved: Saved, path: Path) -> None:
     """Write a PNG."""
     plt = plotter()
-    figure, (left, right) = panels(plt, 2, width=4.4, height=4.2)
+    figure, (left, right) = panels(plt, 2, width=4.4, height=4.6)
     _savings(left, saved)
     _starts(right, saved)
+    figure.legend(*left.get_legend_handles_labels(), ncols=4, fontsize=6, loc="outside lower center")
     with replacing(path) as file:
         figure.savefig(file, format="png")
     plt.close(figure)
@@ -34,7 +35,7 @@ def _savings(panel: Any, saved: Saved) -> None:
             true,
             estimated,
             yerr=[estimated - low, high - estimated],
-            fmt=MARKERS[number % len(MARKERS)],
+            fmt=MARKERS[(number + number // len(CYCLE)) % len(MARKERS)],
             color=CYCLE[number % len(CYCLE)],
             ms=3.5,
             lw=0.6,
@@ -43,7 +44,6 @@ def _savings(panel: Any, saved: Saved) -> None:
         most = max([most, *true, *high])
     panel.plot([0, most], [0, most], color="black", lw=0.6)
     panel.set(title="saving against JSQ", xlabel="true, %", ylabel="estimated, %")
-    panel.legend(fontsize=5, loc="lower right")
 
 
 def _starts(panel: Any, saved: Saved) -> None:
