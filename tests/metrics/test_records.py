@@ -131,8 +131,8 @@ def test_metrics_follow_records_and_decisions() -> None:
 
 def test_gaps_below_ten_milliseconds_are_told_apart() -> None:
     metrics = RouterMetrics()
-    metrics.itl.observe_gaps([1.0])
-    metrics.itl.observe_gaps([1.0, 1.0005, 1.0025, 1.0065, 1.0135, 1.0225])
+    metrics.itl.note_gaps([1.0])
+    metrics.itl.note_gaps([1.0, 1.0005, 1.0025, 1.0065, 1.0135, 1.0225])
     counts = [
         metrics.registry.get_sample_value("eldr_inter_token_latency_seconds_bucket", {"le": le})
         for le in ("0.001", "0.0025", "0.005", "0.0075", "0.01")

@@ -37,6 +37,10 @@ BAND_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512, 1024)
 SIMILARITY_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
+COUNTED_AT_ONCE = 256
+"""Values of a histogram, or requests, after which what was noted is counted, if nobody has read it."""
+
+
 def count_in_files(folder: Path, row: int) -> None:
     """Count in files of a folder from now on, where other processes can read it.
 
@@ -73,21 +77,34 @@ class QuickCounter(Counter):
 
 
 class QuickHistogram(Histogram):
-    """A histogram without labels that takes a third of the time, which requests and tokens would feel."""
+    """A histogram without labels whose values are noted, and counted many at a time, which takes a fraction.
 
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:  # noqa: ARG002
-        """Count one value. Exemplars are not kept."""
-        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
-        self._sum.inc(amount)
+    note: takes one value; whoever reads the histogram has what was noted counted first.
+    """
 
-    def observe_gaps(self, times_s: Sequence[float]) -> None:
-        """Count the gaps between times that follow each other: for many much cheaper than one by one."""
-        if len(times_s) < 2:
-            return
-        counts = Counts(bisect_left(self._upper_bounds, late - early) for early, late in pairwise(times_s))
-        for bucket, count in counts.items():
-            self._buckets[bucket].inc(count)
-        self._sum.inc(times_s[-1] - times_s[0])
+    def __init__(self, name: str, text: str, buckets: tuple[float, ...], registry: CollectorRegistry) -> None:
+        self._noted: list[float] = []
+        self.note = self._noted.append
+        super().__init__(name, text, buckets=buckets, registry=registry)
+
+    def note_gaps(self, times_s: Sequence[float]) -> None:
+        """Note the gaps between times that follow each other."""
+        self._noted += [late - early for early, late in pairwise(times_s)]
+        if len(self._noted) >= COUNTED_AT_ONCE:
+            self.count()
+
+    def count(self) -> None:
+        """Count what was noted."""
+        if self._noted:
+            counts = Counts([bisect_left(self._upper_bounds, value) for value in self._noted])
+            for bucket, values_in_it in counts.items():
+                self._buckets[bucket].inc(values_in_it)
+            self._sum.inc(sum(self._noted))
+            self._noted.clear()
+
+    def collect(self) -> Iterable[Metric]:
+        self.count()
+        return super().collect()
 
 
 class RouterMetrics:
@@ -99,6 +116,9 @@ class RouterMetrics:
     def __init__(self, shared: Path | None = None) -> None:
         self.registry = CollectorRegistry()
         self._shared = shared
+        self._histograms: list[QuickHistogram] = []
+        # Other processes read this one's files, which nobody asks to be brought up to date.
+        self._at_once, self._uncounted = COUNTED_AT_ONCE if shared is None else 1, 0
         self.requests = self._counter("eldr_requests", "Requests by outcome.", "outcome")
         self.worker_requests = self._counter(
             "eldr_worker_requests", "Requests sent to each worker.", "role", "worker"
@@ -175,10 +195,10 @@ class RouterMetrics:
 
     def decided(self, decision: Decision, seconds: float) -> None:
         """Count a decision, which took `seconds` from the prefill answer on."""
-        self._decision.observe(seconds)
-        self._band.observe(decision.band_size)
+        self._decision.note(seconds)
+        self._band.note(decision.band_size)
         if decision.similarity is not None:
-            self._similarity.observe(decision.similarity)
+            self._similarity.note(decision.similarity)
 
     def finished(self, record: RequestRecord) -> None:
         """Count a request that ended."""
@@ -186,13 +206,18 @@ class RouterMetrics:
         if record.fallback is not None:
             self.fallbacks.labels(record.fallback).inc()
         if record.prefill_done_s is not None:
-            self._prefill.observe(record.prefill_done_s - record.arrival_s)
+            self._prefill.note(record.prefill_done_s - record.arrival_s)
         if record.outcome == "ok":
-            self._latency.observe(record.duration_s)
+            self._latency.note(record.duration_s)
         if record.first_token_s is not None:
-            self._ttft.observe(record.first_token_s - record.arrival_s)
+            self._ttft.note(record.first_token_s - record.arrival_s)
             if (tpot_s := record.tpot_s) is not None:
-                self._tpot.observe(tpot_s)
+                self._tpot.note(tpot_s)
+        self._uncounted += 1
+        if self._uncounted >= self._at_once:
+            self._uncounted = 0
+            for histogram in self._histograms:
+                histogram.count()
 
     def forget_worker(self, role: str, worker: str) -> None:
         """Drop all samples of a worker that has left, so that workers which come and go do not pile up."""
@@ -212,4 +237,6 @@ class RouterMetrics:
         return Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> QuickHistogram:
-        return QuickHistogram(name, text, buckets=buckets, registry=self.registry)
+        made = QuickHistogram(name, text, buckets, self.registry)
+        self._histograms.append(made)
+        return made

@@ -174,7 +174,7 @@ class Stream:
 
     def _count_gaps(self) -> None:
         """Count the gaps between outputs so far: many at once, since each alone costs much of a token."""
-        self.metrics.itl.observe_gaps(self._output_s)
+        self.metrics.itl.note_gaps(self._output_s)
         del self._output_s[:-1]
 
     def _note_end(self) -> None:
