@@ -16,7 +16,7 @@ from eldr.adapt.watch import PoolWatch
 from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
-from eldr.policy import needs_profile
+from eldr.policy import needs_profile, options_by_profile
 from eldr.proxy.learner import Live
 from eldr.settings_adapt import AdaptConfig
 from eldr.types import ExpertCounts
@@ -87,8 +87,9 @@ class Learning:
     def begin(self, live: Live) -> Learned:
         """What the router routes by at its start, or was told by the process whose place this one takes."""
         policy, profile = self._policy, live.profile
-        if profile is not None and policy == Choice("locality_band"):
-            policy = Choice.of(policy.name, tau=profile.info.tau)
+        if profile is not None:
+            options = options_by_profile(policy.name, dict(policy.options), profile.info.tau)
+            policy = Choice.of(policy.name, **options)
         first = Learned(profile, live.decode.pool.view().worker_ids, policy)
         learned = live.folder and told(live.folder)
         if not learned:

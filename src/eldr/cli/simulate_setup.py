@@ -10,6 +10,7 @@ import numpy as np
 from eldr.config import parse_option
 from eldr.errors import ConfigError
 from eldr.metrics.records import read_records
+from eldr.policy import options_by_profile
 from eldr.profile.artifact import Profile
 from eldr.sim import (
     Change,
@@ -79,9 +80,9 @@ class Settings:
     def log_options(self, policy: str) -> dict[str, Any]:
         """Options to take logged decisions with: as given, and the profile's tau as the router would."""
         given = dict(parse_option(option) for option in self.options)
-        if self.profile is not None and policy == "locality_band":
-            given.setdefault("tau", Profile.load(self.profile).info.tau)
-        return given
+        if self.profile is None:
+            return given
+        return options_by_profile(policy, given, Profile.load(self.profile).info.tau)
 
     def step_cost(self) -> StepCost:
         """A cost that comes with ELDR, or that of a file."""

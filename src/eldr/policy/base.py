@@ -44,6 +44,11 @@ def needs_profile(name: str) -> bool:
     return getattr(POLICIES[name], "needs_profile", False)
 
 
+def keeps_signatures(name: str) -> bool:
+    """Whether the policy of this name goes by signatures of earlier requests, which no decision log has."""
+    return getattr(POLICIES[name], "keeps_signatures", False)
+
+
 def available_workers(pool: PoolView) -> Indices:
     """Return the indices of the available workers, in order and at least one; raises NoWorkerError."""
     workers = pool.available.nonzero()[0]

@@ -50,7 +50,7 @@ class SoftLocality:
     """
 
     name = "soft_locality"
-    needs_profile = True
+    needs_profile = keeps_signatures = True
 
     def __init__(self, rng: np.random.Generator) -> None:  # noqa: ARG002 - nothing is random here
         self._recent = _Recent.nothing()

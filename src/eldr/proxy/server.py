@@ -15,7 +15,7 @@ import uvloop
 from eldr.config import ROLES, Config
 from eldr.errors import ConfigError
 from eldr.ledger import Ledger
-from eldr.policy import Policy, create_policy, needs_profile
+from eldr.policy import Policy, create_policy, needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
 from eldr.proxy.clients import Clients
@@ -169,6 +169,6 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     if profile is None and needs_profile(name):
         until = "until it has learned one" if config.adapt.refit else "alone"
         log.warning("%s without --profile routes by load %s", name, until)
-    elif name == "locality_band" and profile is not None:
-        options = {"tau": profile.info.tau, **options}
+    if profile is not None:
+        options = options_by_profile(name, options, profile.info.tau)
     return create_policy("jsq", rng=rng), create_policy(name, rng=rng, **options)

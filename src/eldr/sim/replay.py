@@ -12,14 +12,11 @@ import numpy as np
 
 from eldr.errors import ConfigError
 from eldr.metrics.decisions import DecisionRecord
-from eldr.policy import Policy, create_policy
+from eldr.policy import Policy, create_policy, keeps_signatures, needs_profile
 from eldr.types import PoolView, RoutingRequest, Vector
 
 ROUNDING = 1.1e-5
 """The log keeps five digits of a similarity: two may be off against each other by this."""
-
-NEEDS_SIGNATURES = ("soft_locality",)
-"""Policies that compare requests with each other: the log has their similarities to centroids only."""
 
 _ONE = np.ones(1, np.float32)
 
@@ -55,8 +52,8 @@ def replay_decisions(
     """Take decisions again. policy: None for the one that the log names; options, seed: as the router had.
 
     A policy with a state (turns, random numbers) needs the log from the router's start. Raises ConfigError
-    for a log without decisions, or of several policies where none is given, and for a policy of
-    NEEDS_SIGNATURES.
+    for a log without decisions, or of several policies where none is given, and for a policy
+    that keeps signatures.
     """
     ordered = sorted(decisions, key=lambda record: (record.decided_s, record.attempt))
     names = {record.policy for record in ordered}
@@ -64,7 +61,7 @@ def replay_decisions(
         found = f"decisions of {', '.join(sorted(names))}; name one of them" if names else "no decisions"
         raise ConfigError(f"the log has {found}")
     name = policy or ordered[0].policy
-    if name in NEEDS_SIGNATURES:
+    if keeps_signatures(name):
         raise ConfigError(
             f"{name} goes by signatures, which a decision log does not hold; replay another policy"
         )
@@ -94,7 +91,7 @@ def _again(policy: Policy, record: DecisionRecord) -> str | Difference:
 
 def _without_state(policy: Policy) -> bool:
     """Only such a policy can be asked twice."""
-    return policy.name == "locality_band"
+    return needs_profile(policy.name) and not keeps_signatures(policy.name)
 
 
 def request_of(record: DecisionRecord) -> RoutingRequest:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from eldr.errors import ConfigError
-from eldr.policy import Policy, create_policy
+from eldr.policy import Policy, create_policy, options_by_profile
 from eldr.profile.artifact import Profile
 from eldr.sim.cluster import Cluster
 from eldr.sim.cost import StepCost
@@ -30,8 +30,8 @@ def simulate(
 ) -> SimResult:
     """Serve the requests on a simulated cluster. Deterministic by seed.
 
-    policy: a name with its `options`, or a policy, which must be fresh: it may have a state. Like the router,
-    locality_band takes the profile's tau unless an option says otherwise.
+    policy: a name with its `options`, or a policy, which must be fresh: it may have a state. One with a tau
+    takes the profile's, as in the router, unless an option says otherwise.
     profile: its centroids go to the decode workers in order; the centroids alone will do.
     in_flight: so many requests at once, the next as one ends, instead of the arrival times.
     advance: called for each request that has ended.
@@ -39,8 +39,8 @@ def simulate(
     """
     if isinstance(policy, str):
         given = dict(options or {})
-        if isinstance(profile, Profile) and policy == "locality_band":
-            given.setdefault("tau", profile.info.tau)
+        if isinstance(profile, Profile):
+            given = options_by_profile(policy, given, profile.info.tau)
         policy = create_policy(policy, rng=np.random.default_rng(seed), **given)
     centroids = profile.centroids if isinstance(profile, Profile) else profile
     _check(requests, cluster, centroids, in_flight)
