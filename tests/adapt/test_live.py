@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from adapt.seen import record
 from eldr.adapt import live
 from eldr.adapt.choice import Choice
 from eldr.adapt.live import Learning, learning_for
@@ -19,7 +21,9 @@ from eldr.adapt.tune import Tuner
 from eldr.config import load_config
 from eldr.profile.artifact import Profile
 from eldr.settings_adapt import AdaptConfig
-from support.mock_engine import DOMAINS, engines
+from eldr.types import ExpertCounts
+from eldr.wire import encode_counts
+from support.mock_engine import DOMAINS, TOP_K, engines
 from support.profiles import domain_profile
 from support.stack import Stack, stack
 
@@ -130,16 +134,45 @@ async def test_a_child_that_fails_is_counted_and_changes_nothing(monkeypatch: py
         assert await ask(router, "code", "law") == ["d0", "d1"]
 
 
-async def test_counts_of_another_model_are_refused_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_counts_of_another_model_are_refused_and_not_learned_from() -> None:
     """A new model behind the same name: the profile's router goes by load, and learns nothing of it."""
+    learner, other = learning(), np.full((3, 4), TOP_K, np.uint32)
+    async with stack(policy="locality_band", profile=domain_profile(DOMAINS[:2]), learner=learner) as router:
+        await ask(router, "code", "law", rounds=4)
+        router.prefill[0].faults.counts = encode_counts(other, top_k=TOP_K, tokens=4)
+        await ask(router, "code", "law", rounds=4)
+        assert await router.metric("eldr_fallbacks_total", reason="other_profile") == 8
+    assert [one.counts is None for one in learner._latest.seen()] == [False] * 8 + [True] * 8
+    assert len(learner._sample) == 8
+
+
+def test_without_a_profile_counts_of_another_model_make_learning_begin_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    learner = learning()
+    for shape in ((2, 8), (2, 8), (3, 8)):
+        counts = ExpertCounts(np.ones(shape, np.uint32), top_k=TOP_K, tokens=4, covered=4)
+        learner.saw(record(0, decided_s=1.0), counts)
+    assert [one.counts.shape for one in learner._sample.seen() if one.counts is not None] == [(3, 8)]
+    assert "learning begins anew" in caplog.text
+
+
+async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = asyncio.Event()
+
+    async def hangs(_: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(live, "ask", hangs)
+    monkeypatch.setattr(live, "LONGEST_S", 0.05)
     profile = domain_profile(DOMAINS[:2])
     async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
-        await ask(router, "code", "law", rounds=4)
-        router.prefill[0].faults.counts = {"v": 1}
-        with caplog.at_level(logging.WARNING):
-            await ask(router, "code", "law", rounds=4)
-        assert await router.metric("eldr_fallbacks_total", reason="bad_payload") == 8
-        assert await router.metric("eldr_learned_from_requests") <= 8
+        await ask(router, "code", "law", rounds=20)
+        await until(lambda: router.metric("eldr_refits_total", result="failed"))
+        assert stopped.is_set()
 
 
 async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +180,7 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
 
     async def change(question: Question) -> tuple[Answer, float]:
         asked.append(question)
-        saved = Saving(0.06, 0.05, 0.08, 0.01, None)
+        saved = Saving(0.06, 0.05, 0.08, 0.01)
         study = Study(60, None, (), saved, None)
         return Answer(None, "changed", study=study, tuner=Tuner(Choice("jsq"))), 0.01
 

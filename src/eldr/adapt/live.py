@@ -27,6 +27,7 @@ KEPT = 2048
 """Requests that stand for the whole window of time."""
 
 DEFAULT_TAU = 0.1
+"""Band width of a first profile, where the policy has none."""
 
 LATEST = 4096
 """Requests without gaps: a study needs some turns of all batches."""
@@ -38,6 +39,9 @@ SETTLE_S = 5.0
 
 AFTER_ALARM_S = 10.0
 """Until the next look where what is asked has changed, and too little of it was seen to make centroids of."""
+
+LONGEST_S = 600.0
+"""A child that takes longer is stopped."""
 
 LEAST_NEW = 32
 """Requests since the last look without which there is nothing new to see."""
@@ -117,17 +121,19 @@ class Learning:
         """Ask the child, and do what it says. Returns after how many seconds to look again."""
         asked_s, cpu_s, interval_s = live.clock.now_s(), 0.0, self._config.interval_s
         try:
-            answer, cpu_s = await ask(self._question(live, seats))
+            async with asyncio.timeout(LONGEST_S):
+                answer, cpu_s = await ask(self._question(live, seats))
             self._use(answer, seats, live, asked_s)
-            if answer.profile is not None and self._config.save:
-                await asyncio.to_thread(answer.profile.save, Path(self._config.save))
             if live.folder is not None:
                 await asyncio.to_thread(self._now.tell, live.folder)
+            if answer.profile is not None and self._config.save:
+                await asyncio.to_thread(answer.profile.save, Path(self._config.save))
             if answer.profile is None and answer.drift is not None and answer.drift.alarm:
                 interval_s = min(interval_s, AFTER_ALARM_S)
         except Exception:  # whatever it is, it must not stop the router
             live.metrics.refits.labels("failed").inc()
             log.exception("learning failed; the router routes as before")
+            cpu_s = cpu_s or live.clock.now_s() - asked_s  # of a child that died: no more than that
         live.metrics.learning_cpu_s.inc(cpu_s)
         return max(interval_s, cpu_s / self._config.share)
 

@@ -20,15 +20,14 @@ class Saving:
 
     ratio: 1 - mean TPOT of the current policy / mean TPOT of JSQ, both replayed. low, high: its 95 %
     interval, of the traffic's noise over blocks of time and of MODEL_ERROR together.
-    mean_error, p99_error: by what share the replayed TPOT of the current policy is above the one that was
-    really observed, of the same requests; None where none of them ran under it.
+    mean_error: by what share the replayed mean TPOT of the current policy is above the one that was really
+    observed, of the same requests; None where none of them ran under it.
     """
 
     ratio: float
     low: float
     high: float
     mean_error: float | None
-    p99_error: float | None
 
     def __str__(self) -> str:
         agrees = "" if self.mean_error is None else f"; replayed TPOT is {100 * self.mean_error:+.1f} % off"
@@ -52,11 +51,7 @@ def saving(
     """
     change = mean_change(current, jsq, block, LEVEL, alike)
     half = float(np.hypot(change.high - change.ratio, MODEL_ERROR * change.ratio))
-    errors: list[float | None] = [None, None]
+    error = None
     if under_current.any():
-        mine, real = current[under_current], observed[under_current]
-        errors = [
-            float(mine.mean() / real.mean()) - 1,
-            float(np.percentile(mine, 99) / np.percentile(real, 99)) - 1,
-        ]
-    return Saving(-change.ratio, -change.ratio - half, -change.ratio + half, *errors)
+        error = float(current[under_current].mean() / observed[under_current].mean()) - 1
+    return Saving(-change.ratio, -change.ratio - half, -change.ratio + half, error)

@@ -19,10 +19,3 @@ class Seats:
     centroids: Matrix | None
     has_centroid: npt.NDArray[np.bool_]
     left: Matrix | None
-
-    @property
-    def settled(self) -> bool:
-        """Does each worker have a centroid, and each centroid a worker?"""
-        return self.centroids is None or (
-            bool(self.has_centroid.all()) and (self.left is None or not len(self.left))
-        )

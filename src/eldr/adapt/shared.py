@@ -9,8 +9,9 @@ import logging
 import pickle
 import socket
 from contextlib import suppress
+from pathlib import Path
 
-from eldr.adapt.learned import FILE, told
+from eldr.adapt.learned import FILE, Learned, told
 from eldr.adapt.live import Learning, learning_for
 from eldr.config import Config
 from eldr.metrics.records import RequestRecord
@@ -57,8 +58,12 @@ class _First:
         self.saw = learning.saw
 
     async def run(self, live: Live) -> None:
-        asyncio.get_running_loop().add_reader(self._others, self._read)
-        await self._learning.run(live)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._others, self._read)
+        try:
+            await self._learning.run(live)
+        finally:
+            loop.remove_reader(self._others)
 
     def _read(self) -> None:
         with suppress(BlockingIOError):
@@ -73,16 +78,32 @@ class _Follower:
         self._learning, self._first = learning, first
 
     def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
-        with suppress(BlockingIOError, ConnectionError):  # it is busy, or begun again
+        with suppress(OSError):  # it is busy, or begun again, or this is more than a datagram holds
             self._first.send(pickle.dumps((record, counts), pickle.HIGHEST_PROTOCOL))
 
     async def run(self, live: Live) -> None:
         assert live.folder is not None
-        now, seen = self._learning.begin(live), None
+        now, seen = self._learning.begin(live), 0
         while True:
-            with suppress(FileNotFoundError):
-                written = (live.folder / FILE).stat().st_mtime_ns
-                if written != seen and (new := told(live.folder)) is not None:
-                    new.put_to_use(now, live, self._learning.seed)
-                    now, seen = new, written
+            if (written := _written_ns(live.folder)) != seen:
+                seen, now = written, self._followed(now, live, live.folder)
             await asyncio.sleep(POLL_S)
+
+    def _followed(self, now: Learned, live: Live, folder: Path) -> Learned:
+        """What the first found lately, put to use; `now` where that cannot be."""
+        try:
+            if (new := told(folder)) is None:
+                return now
+            new.put_to_use(now, live, self._learning.seed)
+        except Exception:  # whatever it is, it must not end the following
+            log.exception("what the first process learned cannot be used; this one routes as before")
+            return now
+        return new
+
+
+def _written_ns(folder: Path) -> int:
+    """When something was written down last; 0 where nothing was."""
+    try:
+        return (folder / FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,63 @@
+"""What the processes of one router tell each other of requests."""
+
+import logging
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from adapt.seen import record
+from eldr.adapt import shared
+from eldr.adapt.choice import Choice
+from eldr.adapt.learned import Learned
+from eldr.adapt.live import Learning
+from eldr.adapt.shared import SharedLearning
+from eldr.proxy.learner import Live
+from eldr.settings_adapt import AdaptConfig
+from eldr.types import ExpertCounts
+from support.mock_engine import TOP_K
+
+
+@pytest.fixture
+def learning() -> Learning:
+    return Learning(AdaptConfig(), Choice("locality_band"), tau=0.1, seed=0)
+
+
+def counts(layers: int = 2) -> ExpertCounts:
+    return ExpertCounts(np.ones((layers, 128), np.uint32), TOP_K, tokens=64, covered=64)
+
+
+def test_the_first_learns_from_the_requests_of_all(learning: Learning) -> None:
+    processes = SharedLearning(learning)
+    first, other = (processes.of_process(row) for row in range(2))
+    first.saw(record(0, decided_s=1.0), counts())
+    other.saw(record(1, decided_s=2.0), counts())
+    other.saw(record(2, decided_s=3.0), None)
+    cast(Any, first)._read()
+    seen = learning._latest.seen()
+    assert [one.record.request_id for one in seen] == ["0", "1", "2"]
+    assert [one.counts is not None for one in seen] == [True, True, False]
+
+
+def test_what_cannot_be_told_fails_no_request(learning: Learning) -> None:
+    processes = SharedLearning(learning)
+    other = processes.of_process(1)
+    other.saw(record(0, decided_s=1.0), counts(layers=4096))  # 2 MiB, more than a datagram holds
+    for number in range(500):  # and more than the first has room for
+        other.saw(record(number, decided_s=2.0), counts())
+    cast(Any, processes.of_process(0))._read()
+    assert 0 < len(learning._latest) < 500
+
+
+def test_what_cannot_be_used_leaves_all_as_it_is(
+    learning: Learning, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Path) -> Learned:
+        raise EOFError("a file of another version")
+
+    monkeypatch.setattr(shared, "told", broken)
+    follower, now = cast(Any, SharedLearning(learning).of_process(1)), Learned(None, (), Choice("jsq"))
+    with caplog.at_level(logging.ERROR):
+        assert follower._followed(now, cast(Live, None), Path()) is now
+    assert "routes as before" in caplog.text
