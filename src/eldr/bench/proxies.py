@@ -67,7 +67,7 @@ PROXIES: Mapping[str, Proxy] = {
         Proxy("vllm-router", _vllm_router),
         Proxy("sglang-router", _sglang_router),
         Proxy("eldr jsq", _eldr("jsq", counts=False)),
-        Proxy("eldr locality_band", _eldr("locality_band", counts=True)),
+        Proxy("eldr soft_locality", _eldr("soft_locality", counts=True)),
     )
 }
 
