@@ -49,7 +49,11 @@ def _spread(args: list[str]) -> list[str]:
     "--policy", type=click.Choice(POLICIES.names()), help="How decode workers are chosen. [soft_locality]"
 )
 @click.option(
-    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the policy, like tau=0.1."
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the policy: tau=0.1 of locality_band.",
 )
 @click.option(
     "--profile",
@@ -70,7 +74,7 @@ def _spread(args: list[str]) -> list[str]:
 @click.option("--processes", type=int, metavar="N", help="Router processes on one port. [1]")
 @click.option("--refit", type=ON_OFF, help="Refit the profile, or make one, by live requests. [on]")
 @click.option("--save-profile", "save", metavar="FILE", help="Keep what was learned there, to begin with it.")
-@click.option("--tune", type=ON_OFF, help="Choose the policy's parameters by live requests. [on]")
+@click.option("--tune", type=ON_OFF, help="Choose the policy and its options by live requests. [on]")
 @click.option("--otlp", "otlp_endpoint", metavar="URL", help="Send OpenTelemetry spans there.")
 @click.option("--admin-port", type=int, help="Port of the admin API, on loopback. [none]")
 @click.option(

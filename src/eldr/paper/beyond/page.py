@@ -5,7 +5,7 @@ from pathlib import Path
 
 from eldr.bench.documents import replace_part
 from eldr.paper.beyond.cases import BAND, CANDIDATES, ORACLES, SOFT
-from eldr.paper.beyond.results import GOAL, Row, Saved, Spread, mean
+from eldr.paper.beyond.results import GOAL, Row, Saved, mean
 
 WHY = {
     "unscaled, fixed centroids, 0.6": "where cosines lie close together, load decides alone; where they do "
@@ -15,7 +15,7 @@ WHY = {
     "bounded load, 1.25": "nobody avoids the limit until it is reached, and then requests go anywhere",
     "expected union, lasting": "no better, and needs clusters' decode rates and step costs in the router",
     "load weight 0.5": "distance and excess load alone: more locality, more tail",
-    "load weight 0.7": "the same; was `soft_locality` until now",
+    "load weight 0.7": "the same; the rule of ADR 13",
     "load weight 1.0": "the same: less locality, less tail",
     "without stays": "workers where many short requests pass are as full as the others, so many are slow",
     "without crowds": "one domain's burst fills one worker",
@@ -172,11 +172,7 @@ def _measured(saved: Saved, rules: Iterable[str]) -> list[str]:
 
 def _cells(row: Row, rule: str) -> list[str]:
     change = row.rules[rule]
-    return [_spread(getattr(change, field)) for field in FIELDS]
-
-
-def _spread(value: Spread) -> str:
-    return f"{value.mean:+.1f} ± {(value.high - value.low) / 2:.1f} %"
+    return [str(getattr(change, field)) for field in FIELDS]
 
 
 def _but(rows: Sequence[Row]) -> str:

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from eldr.files import replacing
-from eldr.paper.beyond.cases import BAND, SOFT
+from eldr.paper.beyond.cases import BAND, JSQ, SOFT
 from eldr.paper.beyond.results import Saved
 from eldr.paper.style import panels, plotter, policy_color
 
-COLORS = {BAND: policy_color(BAND), SOFT: "#009E73"}
+COLORS = {JSQ: policy_color(JSQ), BAND: policy_color(BAND), SOFT: "#009E73"}
+"""Of these policies in all studies of the simulator."""
+
 FIELDS = {"p50": "median TPOT", "p99": "p99 TPOT"}
 
 

@@ -25,6 +25,10 @@ class Spread(msgspec.Struct, frozen=True):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """For tables; of percentages."""
+        return f"{self.mean:+.1f} ± {(self.high - self.low) / 2:.1f} %"
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A rule against JSQ at the same seeds, percent: TPOT's median, p99 and mean, and active experts a step.

@@ -8,7 +8,6 @@ import numpy as np
 from eldr.bench.documents import replace_part
 from eldr.paper.beyond.cases import JSQ
 from eldr.paper.beyond.page import table
-from eldr.paper.beyond.results import Spread
 from eldr.paper.drift.cases import METRICS, Case
 from eldr.paper.drift.results import Row, Saved
 
@@ -36,7 +35,7 @@ def tpot(saved: Saved, event: str) -> str:
     for row in saved.rows:
         if row.case.event == event and row.case.policy != JSQ:
             jsq = saved.jsq(row)
-            changes = [_spread(row.against(jsq, metric, phase)) for phase in phases for metric in METRICS]
+            changes = [str(row.against(jsq, metric, phase)) for phase in phases for metric in METRICS]
             rows.append([*_named(row), *changes])
     return table(head, rows)
 
@@ -78,7 +77,7 @@ def _refit_cells(saved: Saved, row: Row) -> list[str]:
         for after in (False, True)
     ]
     changes = [
-        _spread(row.against(kept, metric, phase)) for phase in ("just after", "later") for metric in METRICS
+        str(row.against(kept, metric, phase)) for phase in ("just after", "later") for metric in METRICS
     ]
     return [f"{number[0]:.1f}", f"{number[1]:.1f}", _share(_moved([row])), *changes]
 
@@ -134,7 +133,3 @@ def _seconds(values: Sequence[float | None]) -> str:
 
 def _named(row: Row) -> list[str]:
     return [row.case.source, f"`{row.case.policy}`", row.case.centroids]
-
-
-def _spread(value: Spread) -> str:
-    return f"{value.mean:+.1f} ± {(value.high - value.low) / 2:.1f} %"

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from eldr.files import replacing
-from eldr.paper.beyond.cases import BAND, JSQ, SOFT
+from eldr.paper.beyond.cases import JSQ
+from eldr.paper.beyond.plot import COLORS
 from eldr.paper.drift.cases import BATCHES, EVENTS
 from eldr.paper.drift.results import Saved
-from eldr.paper.style import plotter, policy_color
+from eldr.paper.style import plotter
 
-COLORS = {BAND: policy_color(BAND), SOFT: "#009E73"}
 STYLES = {"kept": "-", "refitted": "--", "cold": ":"}
 MARGIN_S = 20.0
 """Before the first and after the last time of the plot, workers fill or drain."""

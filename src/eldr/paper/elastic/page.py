@@ -8,14 +8,14 @@ import numpy as np
 
 from eldr.bench.documents import replace_part
 from eldr.files import replacing
-from eldr.paper.beyond.cases import BAND, JSQ, SOFT
+from eldr.paper.beyond.cases import JSQ
 from eldr.paper.beyond.page import table
-from eldr.paper.beyond.results import Spread, mean
+from eldr.paper.beyond.plot import COLORS
+from eldr.paper.beyond.results import mean
 from eldr.paper.elastic.cases import BACK_S, CHANGE_S, PHASES, SOURCES, Case
 from eldr.paper.elastic.results import Row, Saved
-from eldr.paper.style import plotter, policy_color
+from eldr.paper.style import plotter
 
-COLORS = {JSQ: policy_color(JSQ), BAND: policy_color(BAND), SOFT: "#009E73"}
 STYLES = {"kept": "-", "refitted": "--"}
 LATER = ("at", "during", "after")
 
@@ -39,7 +39,7 @@ def phases(saved: Saved, event: str) -> str:
         cells = _named(row)
         for metric in ("p50_ms", "p99_ms"):
             cells.append(f"{mean(getattr(row, metric)['before']):.2f}")
-            cells += [_spread(row.change(metric, phase)) for phase in LATER]
+            cells += [str(row.change(metric, phase)) for phase in LATER]
         rows.append(cells)
     return table(head, rows)
 
@@ -74,7 +74,7 @@ def refitted(saved: Saved) -> str:
         if row.case.centroids == "refitted":
             kept = saved.of(Case(row.case.source, row.case.event, row.case.policy))
             changes = (row.against(kept, metric, "during") for metric in ("p50_ms", "p99_ms"))
-            rows.append([row.case.source, row.case.event, f"`{row.case.policy}`", *map(_spread, changes)])
+            rows.append([row.case.source, row.case.event, f"`{row.case.policy}`", *map(str, changes)])
     return table(head, rows)
 
 
@@ -91,10 +91,6 @@ def _moved(row: Row, changes: int) -> Sequence[str]:
     if row.case.policy == JSQ:
         return [""] * changes
     return [f"{100 * mean([run[change] for run in row.moved]):.0f} %" for change in range(changes)]
-
-
-def _spread(value: Spread) -> str:
-    return f"{value.mean:+.1f} ± {(value.high - value.low) / 2:.1f} %"
 
 
 def draw(saved: Saved, path: Path) -> None:

@@ -6,13 +6,13 @@ from eldr.bench.documents import replace_part
 from eldr.files import replacing
 from eldr.paper.beyond.cases import BAND, JSQ, SOFT
 from eldr.paper.beyond.page import table
-from eldr.paper.beyond.results import Spread, mean
+from eldr.paper.beyond.plot import COLORS
+from eldr.paper.beyond.results import mean
 from eldr.paper.parallel.cases import CANDIDATES, TRIED
 from eldr.paper.parallel.results import Row, Saved
-from eldr.paper.style import bar, panels, plotter, policy_color
+from eldr.paper.style import bar, panels, plotter
 
 OURS = (BAND, SOFT)
-COLORS = {BAND: policy_color(BAND), SOFT: "#009E73"}
 
 
 def write_page(saved: Saved, page: Path) -> None:
@@ -59,7 +59,7 @@ def _cells(saved: Saved, row: Row) -> list[str]:
     cells = [row.case, row.setting.title]
     cells += [f"{row.mean(JSQ, metric):.1f}" for metric in ("p50_ms", "active", "batch")]
     for rule in OURS:
-        cells += [_spread(row.change(rule, metric)) for metric in ("p50_ms", "p99_ms", "active")]
+        cells += [str(row.change(rule, metric)) for metric in ("p50_ms", "p99_ms", "active")]
         cells.append(f"{100 * saved.left(row, rule):.0f} %")
     return cells
 
@@ -84,7 +84,7 @@ def candidates(saved: Saved) -> str:
         [
             row.case,
             row.setting.title,
-            *(_spread(row.change(rule, metric)) for rule in rules for metric in ("p50_ms", "p99_ms")),
+            *(str(row.change(rule, metric)) for rule in rules for metric in ("p50_ms", "p99_ms")),
         ]
         for row in rows
     ]
@@ -94,10 +94,6 @@ def candidates(saved: Saved) -> str:
         for metric in ("p50_ms", "p99_ms")
     ]
     return table(head, [*cells, ["**average**", "", *average]])
-
-
-def _spread(value: Spread) -> str:
-    return f"{value.mean:+.1f} ± {(value.high - value.low) / 2:.1f} %"
 
 
 def draw(saved: Saved, path: Path) -> None:
