@@ -1,8 +1,10 @@
 """What the processes of one router tell each other of requests."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from eldr.proxy.learner import Live
 from eldr.settings_adapt import AdaptConfig
 from eldr.types import ExpertCounts
 from support.mock_engine import TOP_K
+from support.profiles import domain_profile
 
 
 @pytest.fixture
@@ -61,3 +64,19 @@ def test_what_cannot_be_used_leaves_all_as_it_is(
     with caplog.at_level(logging.ERROR):
         assert follower._followed(now, cast(Live, None), Path()) is now
     assert "routes as before" in caplog.text
+
+
+def test_what_is_told_again_is_no_change(learning: Learning, tmp_path: Path) -> None:
+    """Else each look would have workers seated again, and policies begin anew, in all other processes."""
+    follower, live = cast(Any, SharedLearning(learning).of_process(1)), Mock()
+    first = Learned(domain_profile(), ("d0", "d1"), Choice("jsq"), {"learned_from": 9.0})
+    first.tell(tmp_path)
+    now = follower._followed(Learned(None, (), Choice("jsq")), live, tmp_path)
+    replace(first, gauges={"learned_from": 10.0}).tell(tmp_path)
+    now = follower._followed(now, live, tmp_path)
+    assert live.signer.use.call_count == live.decode.reseat.call_count == 1
+    assert [call.args for call in live.metrics.learned_from.set.call_args_list] == [(9.0,), (10.0,)]
+    other = domain_profile(tau=0.3)
+    replace(first, profile=other).tell(tmp_path)
+    assert follower._followed(now, live, tmp_path).profile.info == other.info
+    assert live.decode.reseat.call_count == 2

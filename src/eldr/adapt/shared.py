@@ -92,8 +92,9 @@ class _Follower:
     def _followed(self, now: Learned, live: Live, folder: Path) -> Learned:
         """What the first found lately, put to use; `now` where that cannot be."""
         try:
-            if (new := told(folder)) is None:
+            if (read := told(folder)) is None:
                 return now
+            new = read.sharing_profile(now)
             new.put_to_use(now, live, self._learning.seed)
         except Exception:  # whatever it is, it must not end the following
             log.exception("what the first process learned cannot be used; this one routes as before")
