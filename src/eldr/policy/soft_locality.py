@@ -87,10 +87,12 @@ def load_cost(in_flight: npt.NDArray[np.int64], stays: Floats) -> Floats:
     """
     load = in_flight / np.sqrt(stays)
     middle = float(load.sum()) / len(load)
-    excess = (load - middle) / max(middle, 1.0)
     mean = max(int(in_flight.sum()) / len(load), 1.0)
-    crowd = np.maximum(in_flight - (mean + mean**0.5), 0) / mean
-    cost: Floats = LOAD_WEIGHT * (excess + CROWD_WEIGHT * crowd)
+    crowd = np.maximum(in_flight - (mean + mean**0.5), 0)
+    crowd *= LOAD_WEIGHT * CROWD_WEIGHT / mean
+    load -= middle
+    load *= LOAD_WEIGHT / max(middle, 1.0)
+    cost: Floats = load + crowd
     return cost
 
 
@@ -108,6 +110,7 @@ class _Recent:
     known: npt.NDArray[np.bool_]
     difference: float
     stays: Stays
+    all_known: bool = False
 
     @classmethod
     def nothing(cls) -> Self:
@@ -133,11 +136,14 @@ class _Recent:
             for row, worker in enumerate(self.worker_ids):
                 if worker in new.worker_ids:
                     new._keep(new.worker_ids.index(worker), self, row)
+        new.all_known = bool(new.known.all())
         return new
 
     def distance(self, signature: Vector, workers: npt.NDArray[np.intp]) -> Floats:
         """How much less alike each of `workers` is than the best of them, in units of `difference`."""
         likeness = (self.mean @ signature).astype(np.float64)[workers]
+        if self.all_known:
+            return np.asarray((likeness.max() - likeness) / self.difference)
         known = self.known[workers]
         best = likeness.max(initial=-np.inf, where=known)
         distance: Floats = np.where(known, best - likeness, 0.0) / self.difference
@@ -145,9 +151,14 @@ class _Recent:
 
     def add(self, worker: int, signature: Vector, in_flight: int) -> None:
         """Count a request in: with the weight of one of as many as the worker then has."""
-        self.mean[worker] += (signature - self.mean[worker]) / np.float32(in_flight + 1)
-        self.known[worker] = True
+        mean = self.mean[worker]
+        step = signature - mean
+        step /= np.float32(in_flight + 1)
+        mean += step
         self.stays.add(worker)
+        if not self.all_known:
+            self.known[worker] = True
+            self.all_known = bool(self.known.all())
 
     def _know_stays(self, other: "_Recent") -> None:
         both = [worker for worker in other.worker_ids if worker in self.worker_ids]
