@@ -146,17 +146,6 @@ async def test_counts_of_another_model_are_refused_and_not_learned_from() -> Non
     assert len(learner._sample) == 8
 
 
-def test_without_a_profile_counts_of_another_model_make_learning_begin_anew(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    learner = learning()
-    for shape in ((2, 8), (2, 8), (3, 8)):
-        counts = ExpertCounts(np.ones(shape, np.uint32), top_k=TOP_K, tokens=4, covered=4)
-        learner.saw(record(0, decided_s=1.0), counts)
-    assert [one.counts.shape for one in learner._sample.seen() if one.counts is not None] == [(3, 8)]
-    assert "learning begins anew" in caplog.text
-
-
 async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = asyncio.Event()
 
@@ -198,6 +187,29 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
         told = [await router.metric(f"eldr_estimated_tpot_saving_{name}") for name in names]
         assert told == [0.06, 0.05, 0.08]
         assert await router.metric("eldr_estimated_tpot_error_ratio") == 0.01
+
+
+def test_counts_of_another_shape_count_once_nothing_else_comes(caplog: pytest.LogCaptureFixture) -> None:
+    learner = learning()
+    one, other = (
+        ExpertCounts(np.ones(shape, np.uint32), 2, tokens=8, covered=8) for shape in ((2, 8), (3, 8))
+    )
+    for number in range(300):
+        learner.saw(record(number, decided_s=float(number)), other if number % 2 else one)
+    assert {seen.counts.shape for seen in learner._sample.seen() if seen.counts is not None} == {(2, 8)}
+    assert not caplog.records
+    for number in range(live.ANOTHER_MODEL + 20):
+        learner.saw(record(number, decided_s=400.0 + number), other)
+    assert {seen.counts.shape for seen in learner._sample.seen() if seen.counts is not None} == {(3, 8)}
+    assert caplog.text.count("learning begins anew") == 1
+
+
+def test_counts_of_a_large_model_have_the_same_room() -> None:
+    learner = learning()
+    large = ExpertCounts(np.ones((60, 384), np.uint32), 8, tokens=8, covered=8)
+    for number in range(3000):
+        learner.saw(record(number, decided_s=float(number)), large)
+    assert len(learner._latest) == live.ROOM_BYTES // (2 * 60 * 384)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,23 @@ def test_what_cannot_be_told_fails_no_request(learning: Learning) -> None:
     assert 0 < len(learning._latest) < 500
 
 
+def test_a_burst_is_sent_later_and_a_gap_begins_the_latest_anew(learning: Learning) -> None:
+    processes = SharedLearning(learning)
+    first, other = (cast(Any, processes.of_process(row)) for row in range(2))
+    for number in range(100):
+        other.saw(record(number, decided_s=1.0), counts())
+    for _ in range(20):
+        first._read()
+        other._send()
+    assert len(learning._latest) == 100
+    for number in range(600):
+        other.saw(record(number, decided_s=2.0), counts())
+    for _ in range(60):
+        first._read()
+        other._send()
+    assert len(learning._latest) == shared.MOST_UNSENT
+
+
 def test_what_cannot_be_used_leaves_all_as_it_is(
     learning: Learning, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

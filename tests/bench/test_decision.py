@@ -23,6 +23,7 @@ def test_prints_and_writes_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.exit_code == 0, result.output
     assert "K = 2, 48 x 128, median us: decode" in result.output
     rows = json.loads((tmp_path / "bench" / "decision.json").read_text())["rows"]
-    assert [row["workers"] for row in rows] == [2, 5]
+    kinds = [(row["policy"], row["workers"]) for row in rows]
+    assert kinds == [(policy, workers) for policy in decision.POLICIES for workers in (2, 5)]
     for row in rows:
         assert all(0 < row[part] < 1e6 for part in ("decode_us", "select_us", "whole_us"))

@@ -8,7 +8,6 @@ import asyncio
 import os
 import pickle
 import sys
-import tempfile
 from typing import IO
 
 from eldr.adapt.round import Answer, Question, answer
@@ -24,7 +23,7 @@ class ChildError(EldrError):
 
 async def ask(question: Question) -> tuple[Answer, float]:
     """The answer, and the CPU seconds that it took. Raises ChildError. Cancelling stops the child."""
-    with tempfile.TemporaryFile(prefix="eldr-adapt-") as file:
+    with os.fdopen(os.memfd_create("eldr-adapt"), "w+b") as file:  # a router may have no disk to write to
         await asyncio.to_thread(_write, file, question)
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "eldr.adapt.child"),

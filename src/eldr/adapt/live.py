@@ -24,13 +24,22 @@ from eldr.types import ExpertCounts
 log = logging.getLogger(__name__)
 
 KEPT = 2048
-"""Requests that stand for the whole window of time."""
+"""Requests that stand for the whole window of time, at most."""
 
 DEFAULT_TAU = 0.1
 """Band width of a first profile, where the policy has none."""
 
 LATEST = 4096
-"""Requests without gaps: a study needs some turns of all batches."""
+"""Requests without gaps, at most: a study needs some turns of all batches."""
+
+ROOM_BYTES = 64 << 20
+"""For the counts of the latter, which bounds both; most models have room for all."""
+
+ANOTHER_MODEL = 100
+"""Requests in a row with counts of another shape, after which learning begins anew with these."""
+
+SAID_EVERY_S = 600.0
+"""How often the log says what was looked at, where nothing was changed."""
 
 POLL_S = 0.5
 
@@ -50,7 +59,8 @@ LEAST_NEW = 32
 def learning_for(config: Config) -> "Learning | None":
     """What learns for a router of these settings; nothing where its policy asks for no signatures."""
     adapt, policy = config.adapt, config.policy
-    if not needs_profile(policy.name) or not (adapt.refit or (adapt.tune and config.profile)):
+    may_have_profile = config.profile or adapt.save
+    if not needs_profile(policy.name) or not (adapt.refit or (adapt.tune and may_have_profile)):
         return None
     choice = Choice.of(policy.name, **policy.options)
     return Learning(adapt, choice, tau=policy.options.get("tau", DEFAULT_TAU), seed=config.seed)
@@ -66,31 +76,46 @@ class Learning:
     def __init__(self, config: AdaptConfig, policy: Choice, *, tau: float, seed: int) -> None:
         self._config, self._tau, self.seed = config, tau, seed
         self._sample, self._latest = Sampler(KEPT, config.window_s), Recorder(LATEST)
-        self._policy = policy
+        self._tuner = Tuner(policy)
+        self._now = Learned(None, (), policy)
+        self._since_s = self._said_s = -math.inf
+        self._policy_since_s = 0.0
         self._shape: tuple[int, ...] = ()
-        self._new = 0
+        self._new = self._others = 0
 
     def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
-        """Keep a request."""
-        if counts is not None:
-            self._check(counts)
-            self._new += 1
+        """Keep a request, unless its counts are of another model."""
+        if counts is not None and not self._is_same_model(counts):
+            counts = None
+        self._new += counts is not None
         seen = Seen.of(record, counts)
         self._sample.add(seen)
         self._latest.add(seen)
 
-    def _check(self, counts: ExpertCounts) -> None:
-        """Begin anew with counts of another model than those before."""
+    def missed(self) -> None:
+        """Requests were not seen: what is to be without gaps begins anew."""
+        self._latest.forget()
+
+    def _is_same_model(self, counts: ExpertCounts) -> bool:
+        """Are counts of the shape of those before? Begin anew where for long none was."""
         shape = (*counts.counts.shape, counts.top_k)
-        if self._shape and shape != self._shape:
+        if shape == self._shape:
+            self._others = 0
+            return True
+        self._others += 1
+        if self._shape and self._others < ANOTHER_MODEL:
+            return False
+        if self._shape:
             log.warning("expert counts are %s now, and were %s: learning begins anew", shape, self._shape)
-            self._sample.forget()
-            self._latest.forget()
-        self._shape = shape
+        room = ROOM_BYTES // (2 * counts.counts.size)
+        self._sample = Sampler(min(KEPT, room), self._config.window_s)
+        self._latest = Recorder(min(LATEST, room))
+        self._shape, self._others = shape, 0
+        return True
 
     def begin(self, live: Live) -> Learned:
         """What the router routes by at its start, or was told by the process whose place this one takes."""
-        policy, profile = self._policy, live.profile
+        policy, profile = self._now.policy, live.profile
         if profile is not None:
             options = options_by_profile(policy.name, dict(policy.options), profile.info.tau)
             policy = Choice.of(policy.name, **options)
@@ -106,7 +131,7 @@ class Learning:
         watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
         self._now = self.begin(live)
         self._tuner = Tuner(self._now.policy)
-        self._since_s, self._policy_since_s = -math.inf, live.clock.now_s()
+        self._policy_since_s = live.clock.now_s()
         next_s, looked_for = self._policy_since_s + self._config.interval_s, watch.seats().worker_ids
         while True:
             await asyncio.sleep(POLL_S)
@@ -171,9 +196,16 @@ class Learning:
             metrics.policy_changes.labels(self._tuner.current.name).inc()
             after, self._policy_since_s = replace(after, policy=self._tuner.current), live.clock.now_s()
         metrics.refits.labels("kept" if answer.profile is None else "used").inc()
-        log.log(logging.DEBUG if after.routes_as(before) else logging.INFO, "%s", answer.why)
+        self._say(answer, asked_s, changed=not after.routes_as(before))
         after.put_to_use(before, live, self.seed)
         self._now = after
+
+    def _say(self, answer: Answer, now_s: float, *, changed: bool) -> None:
+        """Log what was found and done, or now and then that nothing was."""
+        if changed or now_s - self._said_s >= SAID_EVERY_S:
+            self._said_s = now_s
+            study = "" if answer.study is None else f"; {answer.study}"
+            log.info("%s%s", answer.why, study)
 
 
 def _gauges(answer: Answer) -> dict[str, float]:

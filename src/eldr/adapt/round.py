@@ -71,6 +71,8 @@ class Answer:
 def answer(question: Question) -> Answer:
     """Look at the sample for drift and for better centroids, and where these stay, at the policy."""
     profile = question.profile
+    if profile is None and not question.refits:
+        return Answer(None, "refitting is off, and there is no profile")
     if profile is None:
         return first_profile(_window(question, question.sample), question.model, question.tau, question.seed)
     if question.refits:
@@ -147,7 +149,8 @@ def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, see
     signatures, decided_s, finish_s = signatures[signed], window.decided_s[signed], window.finish_s[signed]
     seen = drift(signatures, decided_s, finish_s, since_s, seed)
     stale_s = seen.since_s if seen.alarm else None
-    signatures = signatures[settled(decided_s, finish_s) & (decided_s >= (stale_s or -np.inf))]
+    fresh_s = -np.inf if stale_s is None else stale_s
+    signatures = signatures[settled(decided_s, finish_s) & (decided_s >= fresh_s)]
     needed = ROWS_A_WORKER * len(seats.worker_ids)
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)

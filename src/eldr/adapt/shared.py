@@ -5,9 +5,11 @@ a file (eldr.adapt.learned), with which a process that takes the place of a dead
 """
 
 import asyncio
+import errno
 import logging
 import pickle
 import socket
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +26,9 @@ POLL_S = 0.5
 
 AT_ONCE = 32
 """Datagrams read before requests have their turn again."""
+
+MOST_UNSENT = 256
+"""Requests that wait until the first has room: the kernel keeps ten datagrams."""
 
 
 def learners_for(config: Config) -> Learners | None:
@@ -68,7 +73,10 @@ class _First:
     def _read(self) -> None:
         with suppress(BlockingIOError):
             for _ in range(AT_ONCE):
-                self._learning.saw(*pickle.loads(self._others.recv(1 << 20)))
+                record, counts, missed = pickle.loads(self._others.recv(1 << 20))
+                if missed:
+                    self._learning.missed()
+                self._learning.saw(record, counts)
 
 
 class _Follower:
@@ -76,10 +84,29 @@ class _Follower:
 
     def __init__(self, learning: Learning, first: socket.socket) -> None:
         self._learning, self._first = learning, first
+        self._unsent: deque[tuple[RequestRecord, ExpertCounts | None]] = deque()
+        self._missed = False
 
     def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
-        with suppress(OSError):  # it is busy, or begun again, or this is more than a datagram holds
-            self._first.send(pickle.dumps((record, counts), pickle.HIGHEST_PROTOCOL))
+        if len(self._unsent) == MOST_UNSENT:
+            self._unsent.popleft()
+            self._missed = True
+        self._unsent.append((record, counts))
+        self._send()
+
+    def _send(self) -> None:
+        """Send what the first has room for. What is more than a datagram holds is left out."""
+        with suppress(BlockingIOError, ConnectionError):
+            while self._unsent:
+                data = pickle.dumps((*self._unsent[0], self._missed), pickle.HIGHEST_PROTOCOL)
+                try:
+                    self._first.send(data)
+                    self._missed = False
+                except OSError as error:
+                    if error.errno != errno.EMSGSIZE:
+                        raise
+                    self._missed = True
+                self._unsent.popleft()
 
     async def run(self, live: Live) -> None:
         assert live.folder is not None
@@ -87,6 +114,7 @@ class _Follower:
         while True:
             if (written := _written_ns(live.folder)) != seen:
                 seen, now = written, self._followed(now, live, live.folder)
+            self._send()
             await asyncio.sleep(POLL_S)
 
     def _followed(self, now: Learned, live: Live, folder: Path) -> Learned:

@@ -27,18 +27,19 @@ from eldr.wire import decode_counts, encode_counts
 
 LAYERS, EXPERTS, TOP_K, PROMPT_TOKENS = 48, 128, 8, 1_000
 POOL_SIZES = (16, 1024)
+POLICIES = ("locality_band", "soft_locality")
 CALLS = 2_000
 """Calls timed for each figure, one by one, so that other load on the machine hardly moves the median."""
 
 
-def measure(workers: int, rng: np.random.Generator) -> dict[str, float]:
-    """Return the median time in microseconds of each step of a decision between `workers` decode workers."""
+def measure(name: str, workers: int, rng: np.random.Generator) -> dict[str, float]:
+    """Return the median time in microseconds of each step of a policy's decision between decode workers."""
     calibration = np.stack([draw_counts(rng) for _ in range(64)])
     transform = SignatureTransform("idf").fit(calibration)
     payload = encode_counts(calibration[0], top_k=TOP_K, tokens=PROMPT_TOKENS)
     pool = WorkerPool(Worker(f"w{i}", f"http://w{i}") for i in range(workers))
     pool.set_centroids(transform.transform_many(calibration)[rng.integers(0, 64, workers)])
-    policy = create_policy("locality_band", rng=rng)
+    policy = create_policy(name, rng=rng)
     request = RoutingRequest("r", transform.transform(calibration[0]))
     view = pool.view()
 
@@ -78,13 +79,19 @@ def median_us(step: Callable[[], Any]) -> float:
 @click.option("--seed", default=0, show_default=True)
 def main(out: Path | None, seed: int) -> None:
     """Measure a routing decision and print the median times."""
-    results = {workers: measure(workers, np.random.default_rng(seed)) for workers in POOL_SIZES}
-    for workers, times in results.items():
+    measured = {
+        (policy, workers): measure(policy, workers, np.random.default_rng(seed))
+        for policy in POLICIES
+        for workers in POOL_SIZES
+    }
+    for (policy, workers), times in measured.items():
         steps = ", ".join(f"{name.removesuffix('_us')} {time:.1f}" for name, time in times.items())
-        print(f"K = {workers}, {LAYERS} x {EXPERTS}, median us: {steps}")
+        print(f"{policy}, K = {workers}, {LAYERS} x {EXPERTS}, median us: {steps}")
     if out is not None:
         shape = {"layers": LAYERS, "experts": EXPERTS, "top_k": TOP_K, "prompt_tokens": PROMPT_TOKENS}
-        rows = [{"workers": workers, **times} for workers, times in results.items()]
+        rows = [
+            {"policy": policy, "workers": workers, **times} for (policy, workers), times in measured.items()
+        ]
         report = {"machine": describe_machine(), "shape": shape, "rows": rows}
         with replacing(out / "decision.json") as file:
             file.write(json.dumps(report, indent=2).encode() + b"\n")

@@ -75,6 +75,8 @@ class Gate:
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self._leave()  # it was given just now
+            else:
+                self._queue.remove(turn)
             if not isinstance(error, TimeoutError):
                 raise
             text = f"no turn within {limits.queue_timeout_s:g} s; try again"

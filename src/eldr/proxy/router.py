@@ -230,8 +230,6 @@ class Router:
         record = call.record()
         self.metrics.finished(record)
         call.trace.end(record)
-        if self._learner is not None:
-            self._learner.saw(record, call.counts)
         try:
             if self._records is not None:
                 self._records.write(record)
@@ -239,6 +237,11 @@ class Router:
                 self._decisions.write(record, call.decisions)
         except OSError as error:  # a full disk must not fail requests
             log.error("request %s has no record: %s", call.request_id, error)
+        if self._learner is not None:
+            try:
+                self._learner.saw(record, call.counts)
+            except Exception:  # whatever it is, the request is answered
+                log.exception("request %s is not learned from", call.request_id)
 
 
 async def _read_prefill(answer: Answer) -> PrefillAnswer:

@@ -206,9 +206,16 @@ def _file_source(config: Config, reload: Reload | None, reconciler: Reconciler) 
 @asynccontextmanager
 async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     task = asyncio.create_task(work)
+    task.add_done_callback(_tell_of_end)
     try:
         yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def _tell_of_end(task: asyncio.Task[None]) -> None:
+    """Log why work that runs beside the router has ended before it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("work beside the router has ended", exc_info=error)

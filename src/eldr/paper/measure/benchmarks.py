@@ -40,7 +40,7 @@ def kept(name: str, digest: str) -> Any:  # noqa: ARG001 - a piece is another on
 
 def decision_us(workers: int, seed: int = 0) -> dict[str, float]:
     """Median times of one routing decision in the shape of Qwen3-30B-A3B, see eldr.bench.decision."""
-    return measure_decision(workers, np.random.default_rng(seed))
+    return measure_decision("locality_band", workers, np.random.default_rng(seed))
 
 
 def fit_s(requests: int, workers: int, repeats: int = 3, seed: int = 0) -> dict[str, float]:

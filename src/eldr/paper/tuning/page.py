@@ -61,11 +61,12 @@ def _accuracy(saved: Saved) -> list[str]:
 def _recovered(saved: Saved) -> str:
     loops = [(run, start) for start in BAD_STARTS for run in saved.with_start(start)]
     finals = [run.change(start) for run, start in loops]
+    tails = [run.change(start, "p99_ms") for run, start in loops]
     last_s = max(at_s for run, start in loops for at_s, _ in run.loops[start].changes)
     return (
         f"- **a bad start** is left by {last_s:.0f} s of traffic at the latest, and the final mean TPOT is "
         f"{np.mean(finals):+.1f} % on average against a router that ran the default all the time, "
-        f"{max(finals):+.1f} % at the worst;"
+        f"{max(finals):+.1f} % at the worst (p99 {max(tails):+.1f} %);"
     )
 
 
@@ -76,7 +77,8 @@ def _kept(saved: Saved) -> str:
     return (
         f"- **from the default**, the final mean TPOT is {mean:+.2f} % on average against staying with it, "
         f"{worst.change('default'):+.1f} % at the worst ({worst.title}) and "
-        f"{best.change('default'):+.1f} % at best ({best.title});"
+        f"{best.change('default'):+.1f} % at best ({best.title}), and p99 "
+        f"{max(run.change('default', 'p99_ms') for run in runs):+.1f} % at the worst;"
     )
 
 
