@@ -193,3 +193,23 @@ async def test_a_router_begins_with_what_it_learned_before_whatever_the_number_o
                 assert answer.headers["x-eldr-decode-worker"] == "d1"
             process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(process.wait(), 10)
+
+
+async def test_a_learned_profile_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    file, port = tmp_path / "learned", free_port()
+    file.write_bytes(b"half a file")
+    async with engines(2, {}) as made:
+        args = [*workers(made), "--port", str(port), "--save-profile", str(file)]
+        async with serving(*args) as process:
+            await until_healthy(f"http://127.0.0.1:{port}")
+            process.send_signal(signal.SIGTERM)
+            _, stderr = await asyncio.wait_for(process.communicate(), 10)
+            assert process.returncode == 0
+            assert b"cannot be used, and will be replaced" in stderr
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/file", "."])
+async def test_a_place_where_no_profile_can_be_saved_is_said_at_the_start(tmp_path: Path, name: str) -> None:
+    flags = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2", "--wait", "0"]
+    line = await failure(*flags, "--save-profile", str(tmp_path / name))
+    assert "adapt.save: cannot write" in line

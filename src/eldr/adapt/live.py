@@ -15,8 +15,10 @@ from eldr.adapt.tune import Tuner
 from eldr.adapt.watch import PoolWatch
 from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
+from eldr.errors import ConfigError
 from eldr.metrics.records import RequestRecord
 from eldr.policy import needs_profile, options_by_profile
+from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Live
 from eldr.settings_adapt import AdaptConfig
 from eldr.types import ExpertCounts
@@ -152,7 +154,7 @@ class Learning:
             if live.folder is not None:
                 await asyncio.to_thread(self._now.tell, live.folder)
             if answer.profile is not None and self._config.save:
-                await asyncio.to_thread(answer.profile.save, Path(self._config.save))
+                await self._save(answer.profile, Path(self._config.save))
             if answer.profile is None and answer.drift is not None and answer.drift.alarm:
                 interval_s = min(interval_s, AFTER_ALARM_S)
         except Exception:  # whatever it is, it must not stop the router
@@ -161,6 +163,12 @@ class Learning:
             cpu_s = cpu_s or live.clock.now_s() - asked_s  # of a child that died: no more than that
         live.metrics.learning_cpu_s.inc(cpu_s)
         return max(interval_s, cpu_s / self._config.share)
+
+    async def _save(self, profile: Profile, path: Path) -> None:
+        try:
+            await asyncio.to_thread(profile.save, path)
+        except ConfigError as error:
+            log.warning("the new profile is in use, but not saved: %s", error)
 
     def _question(self, live: Live, seats: Seats) -> Question:
         return Question(

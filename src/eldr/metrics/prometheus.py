@@ -165,7 +165,13 @@ class RouterMetrics:
         self.saving_error = self._gauge(
             "eldr_estimated_tpot_error_ratio", "Estimated mean TPOT / the real one - 1, of the same requests."
         )
-        for estimate in (self.saving, self.saving_low, self.saving_high, self.saving_error):
+        for estimate in (
+            self.drift_p_value,
+            self.saving,
+            self.saving_low,
+            self.saving_high,
+            self.saving_error,
+        ):
             estimate.set(math.nan)  # not known yet
         self._ttft = self._histogram(
             "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS

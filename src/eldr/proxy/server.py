@@ -13,7 +13,7 @@ import numpy as np
 import uvloop
 
 from eldr.config import ROLES, Config
-from eldr.errors import ConfigError
+from eldr.errors import ConfigError, ProfileError
 from eldr.ledger import Ledger
 from eldr.policy import Policy, create_policy, needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
@@ -55,8 +55,12 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
 def _profile(config: Config) -> Profile | None:
     """What was learned before, if that was saved, or what was given."""
     if config.adapt.save and Path(config.adapt.save).exists():
-        log.info("beginning with what was learned before, %s", config.adapt.save)
-        return Profile.load(Path(config.adapt.save))
+        try:
+            learned = Profile.load(Path(config.adapt.save))
+            log.info("beginning with what was learned before, %s", config.adapt.save)
+            return learned
+        except ProfileError as error:  # it is made again by itself
+            log.warning("what was learned before cannot be used, and will be replaced: %s", error)
     return Profile.load(Path(config.profile)) if config.profile else None
 
 
@@ -167,8 +171,10 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     options = config.policy.options
     name = config.policy.name
     if profile is None and needs_profile(name):
-        until = "until it has learned one" if config.adapt.refit else "alone"
-        log.warning("%s without --profile routes by load %s", name, until)
+        if config.adapt.refit:
+            log.info("%s without --profile routes by load until it has learned one", name)
+        else:
+            log.warning("%s without --profile routes by load alone: give one, or let it learn", name)
     if profile is not None:
         options = options_by_profile(name, options, profile.info.tau)
     return create_policy("jsq", rng=rng), create_policy(name, rng=rng, **options)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 from eldr.config import Config
@@ -29,9 +30,18 @@ def check_files(config: Config) -> None:
         worker_tls(config.security)
     if config.admin.port is not None:
         admin_key(config.admin)
+    if config.adapt.save is not None and not _can_write(Path(config.adapt.save)):
+        raise ConfigError(
+            f"adapt.save: cannot write {config.adapt.save!r}; choose a file in a folder that is there"
+        )
     kubeconfig = config.kubernetes.kubeconfig
     if kubeconfig is not None and not Path(kubeconfig).is_file():
         raise ConfigError(f"kubernetes.kubeconfig: there is no file {kubeconfig!r}")
+
+
+def _can_write(path: Path) -> bool:
+    """May this file be made, or be replaced by another?"""
+    return os.access(path.parent, os.W_OK | os.X_OK) and (not path.exists() or path.is_file())
 
 
 def check_named_workers(policy: Policy, config: Config) -> None:
