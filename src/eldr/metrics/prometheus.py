@@ -147,6 +147,12 @@ class RouterMetrics:
         self.discovery_updates = self._counter(
             "eldr_discovery_updates", "Sets of workers of each source, and failures.", "source", "result"
         )
+        self._add_learning()
+        self._add_histograms()
+        self._ended = cache(self.requests.labels)
+
+    def _add_learning(self) -> None:
+        """What eldr.adapt tells."""
         self.refits = self._counter("eldr_refits", "New centroids from live requests, by result.", "result")
         self.drift_alarms = self._counter("eldr_drift_alarms", "Times that what is asked changed.")
         self.drift_p_value = self._gauge("eldr_drift_p_value", "Chance of such a difference without drift.")
@@ -165,14 +171,11 @@ class RouterMetrics:
         self.saving_error = self._gauge(
             "eldr_estimated_tpot_error_ratio", "Estimated mean TPOT / the real one - 1, of the same requests."
         )
-        for estimate in (
-            self.drift_p_value,
-            self.saving,
-            self.saving_low,
-            self.saving_high,
-            self.saving_error,
-        ):
+        savings = (self.saving, self.saving_low, self.saving_high, self.saving_error)
+        for estimate in (self.drift_p_value, *savings):
             estimate.set(math.nan)  # not known yet
+
+    def _add_histograms(self) -> None:
         self._ttft = self._histogram(
             "eldr_time_to_first_token_seconds", "Arrival to first output.", TTFT_BUCKETS
         )
@@ -197,7 +200,6 @@ class RouterMetrics:
         self._similarity = self._histogram(
             "eldr_similarity", "Cosine of signature and the chosen worker's centroid.", SIMILARITY_BUCKETS
         )
-        self._ended = cache(self.requests.labels)
 
     def decided(self, decision: Decision, seconds: float) -> None:
         """Count a decision, which took `seconds` from the prefill answer on."""

@@ -3,18 +3,12 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import msgspec
-from rich.console import Console
 
 from eldr.bench.machine import describe_machine
-from eldr.errors import EldrError
-from eldr.files import replacing
 from eldr.paper.beyond.cases import CASES
-from eldr.paper.beyond.pairs import embedded_pairs
-from eldr.paper.beyond.worlds import PAIRS
 from eldr.paper.pieces import Piece
-from eldr.paper.runner import run_pieces
+from eldr.paper.study import Study
 from eldr.paper.tuning.loop import measured
 from eldr.paper.tuning.page import write_page
 from eldr.paper.tuning.plot import draw
@@ -25,7 +19,7 @@ PLAN = {0: ["default", "tau 0"], 1: ["default", "tau 2"]}
 """Seed -> starts."""
 
 
-def pieces(kept: Path) -> list[Piece]:
+def pieces(kept: str) -> list[Piece]:
     """One a case and seed."""
     return [
         Piece(
@@ -36,7 +30,7 @@ def pieces(kept: Path) -> list[Piece]:
                 "batch": case.batch,
                 "seed": seed,
                 "starts": starts,
-                "kept": str(kept),
+                "kept": kept,
             },
         )
         for seed, starts in PLAN.items()
@@ -45,46 +39,23 @@ def pieces(kept: Path) -> list[Piece]:
 
 
 def collect(kept: Path) -> Saved:
-    """The runs that are finished, as one file keeps them."""
+    """All runs, which must be there."""
     return Saved(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=describe_machine(),
-        runs=[msgspec.convert(piece.load(kept), Run) for piece in pieces(kept) if piece.path(kept).exists()],
+        runs=[msgspec.convert(piece.load(kept), Run) for piece in pieces(str(kept))],
     )
 
 
-@click.command()
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Worker processes.")
-@click.option(
-    "--docs", default=Path("docs"), show_default=True, type=click.Path(file_okay=False, path_type=Path)
+STUDY = Study(
+    name="tuning",
+    page="tuning.md",
+    saved=Saved,
+    pieces=pieces,
+    collect=collect,
+    draw=draw,
+    write_page=write_page,
 )
-@click.option(
-    "--keep",
-    default=Path("build/beyond"),
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where finished runs are kept, so that one that was stopped goes on.",
-)
-@click.option("--what", default="all", show_default=True, type=click.Choice(["all", "kept", "page"]))
-def main(jobs: int, docs: Path, keep: Path, what: str) -> None:
-    """Test the router's self-tuning on simulated traffic, and write docs/tuning.md.
-
-    --what kept: from the runs that there are; page: from tuning.json.
-    """
-    file = docs / "bench" / "tuning.json"
-    if what == "all":
-        keep.mkdir(parents=True, exist_ok=True)
-        embedded_pairs(keep / PAIRS)
-        failed = run_pieces(pieces(keep), keep, jobs, Console(highlight=False))
-        if failed:
-            raise EldrError(f"{len(failed)} runs failed, the first: {next(iter(failed.values()))}")
-    if what != "page":
-        with replacing(file) as out:
-            out.write(msgspec.json.format(msgspec.json.encode(collect(keep)), indent=1))
-    saved = msgspec.json.decode(file.read_bytes(), type=Saved)
-    draw(saved, docs / "bench" / "tuning.png")
-    write_page(saved, docs / "tuning.md")
-
 
 if __name__ == "__main__":
-    run(main)
+    run(STUDY.command())
