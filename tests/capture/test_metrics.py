@@ -142,3 +142,14 @@ def test_nixl_s_progress_thread_sleeps_only_if_asked_to(monkeypatch: pytest.Monk
     assert bindings.nixlAgent is wrapped
     wrapped("worker", SimpleNamespace(pthrDelay=0))
     assert made == [("worker", 500)]
+
+
+@pytest.mark.parametrize("has_amx", [True, False])
+def test_the_matrix_unit_is_asked_for_where_there_is_one(
+    has_amx: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: has_amx)
+    monkeypatch.setattr("torch.cpu._init_amx", lambda: asked.append(True))
+    plugin.allow_amx()
+    assert asked == [True] * has_amx

@@ -19,6 +19,7 @@ def register() -> None:
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     slow_down_nixl()
+    allow_amx()
     if _CONNECTOR not in KVConnectorFactory._registry:
         KVConnectorFactory.register_connector(_CONNECTOR, "eldr.capture.connector", _CONNECTOR)
 
@@ -40,6 +41,20 @@ def slow_down_nixl() -> None:
         return  # no NIXL: another connector is in use
     if not hasattr(bindings.nixlAgent, "eldr_wrapped"):
         bindings.nixlAgent = _delayed(bindings.nixlAgent, delay_us)
+
+
+def allow_amx() -> None:
+    """Asks Linux for the CPU's matrix unit (AMX), where it has one, on vLLM's CPU build.
+
+    A process must ask before it uses it, and vLLM's attention does not: it relies on a large matrix product
+    having asked first. A decode worker's first step has none, since its prompts come with their KV cache, and
+    so the engine dies there with an illegal instruction (vLLM 0.32).
+    """
+    import torch
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() and torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
 
 
 def _delayed(agent_class: Any, delay_us: int) -> Any:
