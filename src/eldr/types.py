@@ -73,11 +73,12 @@ class Decision:
     """Which decode worker a policy chose, and why.
 
     worker: index into the pool; worker_id: its name.
-    similarity, best_similarity: cosine of the chosen and of the nearest centroid; None where not compared.
+    similarity, best_similarity: of the chosen and of the most similar worker, as the policy compared them:
+        cosine with its centroid, or what else the policy says; None where not compared.
     band_size: workers that the policy chose between.
     in_flight: of the chosen worker, before this request.
     fallback: why the policy's own rule was not used ("no_signature", "no_profile", ...), else None.
-    similarities: float64 [K], what the policy compared, for the decision log; None where it compared nothing.
+    similarities: float64 [K], cosine with each centroid, for the decision log; None where not compared.
     """
 
     worker: int

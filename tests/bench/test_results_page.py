@@ -3,8 +3,8 @@ import pytest
 
 from eldr.bench.offline import OfflineGain
 from eldr.bench.outputs import Difference, differences
-from eldr.bench.report import Report
-from eldr.bench.results import Change, change, rows
+from eldr.bench.report import Report, gains
+from eldr.bench.results import rows
 from eldr.bench.results_page import results_page
 from eldr.bench.tables import findings, markdown_table
 from eldr.errors import ConfigError
@@ -25,7 +25,11 @@ MACHINE = {
 
 def report(different: list[Difference] | None = None) -> Report:
     runs = [run(policy, active, tpot, repeat) for policy, active, tpot in POLICIES for repeat in range(2)]
-    table = rows(runs)
+    table, against_mixed = (
+        rows(runs),
+        {"jsq": 0.01, "random": -0.01, "locality_band": -0.14, "soft_locality": -0.1},
+    )
+    yardstick = OfflineGain(6, 2, 30, 20.0, 17.0, -0.15)
     return Report(
         created_at="2026-11-29T20:00:00+00:00",
         machine=MACHINE,
@@ -37,18 +41,20 @@ def report(different: list[Difference] | None = None) -> Report:
             created_at="", eldr_version="9",
         ),
         rows=table,
-        active_experts=change(table, "locality_band", lambda row: row.active_experts),
-        tpot_p50=change(table, "locality_band", lambda row: row.tpot_p50_ms),
-        offline=[OfflineGain(6, 2, 30, 20.0, 17.0, -0.15)],
-        same_batch=Change("locality_band", "random", -0.13),
-        live_share=0.87,
-        against_mixed={"jsq": 0.01, "random": -0.01, "locality_band": -0.14},
-        checked=180,
+        gains=gains(table, against_mixed, yardstick),
+        offline=[yardstick],
+        against_mixed=against_mixed,
+        checked=240,
         different=different or [],
     )  # fmt: skip
 
 
-POLICIES = (("random", 20.0, 0.012), ("jsq", 19.0, 0.013), ("locality_band", 16.15, 0.010))
+POLICIES = (
+    ("random", 20.0, 0.012),
+    ("jsq", 19.0, 0.013),
+    ("locality_band", 16.15, 0.010),
+    ("soft_locality", 17.1, 0.009),
+)
 
 
 def test_a_table_has_a_line_a_policy_and_changes_for_ours_only() -> None:
@@ -58,17 +64,21 @@ def test_a_table_has_a_line_a_policy_and_changes_for_ours_only() -> None:
         ["| random", "20.00", ""],
         ["| jsq", "19.00", ""],
         ["| locality_band", "16.15", "-15.0%"],
+        ["| soft_locality", "17.10", "-10.0%"],
     ]
 
 
 def test_findings_name_the_baseline_of_each_number() -> None:
-    said = "\n".join(findings(report()))
-    assert "layer: -15.0% against the best baseline, jsq;" in said
-    assert "jsq; -13.0% if both had batches of the same sizes." in said
-    assert "off line, in batches of 6: -15.0%; live, at equal sizes, 87% of that." in said
-    assert "against the best baseline, random." in said
-    assert "all 180 equal" in said
-    assert "disturbed" not in said
+    band, soft, grouped, outputs = findings(report())
+    assert band.startswith(
+        "locality_band: -15.0% active experts a decode step and layer against the best baseline, jsq;"
+    )
+    assert "; -13.1% if both had batches of the same sizes; median TPOT" in band
+    assert band.endswith("against random.")
+    assert soft.startswith("soft_locality: -10.0% active experts")
+    assert "in batches of 6: -15.0%" in grouped
+    assert "live, at equal sizes: 88% by locality_band, 61% by soft_locality of that." in grouped
+    assert "all 240 equal" in outputs
 
 
 def test_unequal_batches_are_said_first() -> None:
@@ -91,7 +101,7 @@ def test_a_difference_is_said_first_hand() -> None:
         "text 9",
         "text 7",
     )
-    assert "1 of 180 DIFFER" in findings(report([found]))[-1]
+    assert "1 of 240 DIFFER" in findings(report([found]))[-1]
 
 
 def test_the_page_is_made_from_the_files_that_are_there(tmp_path) -> None:

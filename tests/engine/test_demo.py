@@ -59,19 +59,22 @@ def alive(groups: set[int]) -> set[int]:
 
 def test_a_small_demo_shows_the_gain_and_changes_no_output(tmp_path: Path) -> None:
     out = tmp_path / "report"
-    demo = start(out, *TINY, "--policy", "round_robin", "--policy", "locality_band")
+    policies = ["round_robin", "locality_band", "soft_locality"]
+    demo = start(out, *TINY, *(word for policy in policies for word in ("--policy", policy)))
     output, _ = demo.communicate(timeout=400)
     assert demo.returncode == 0, output
-    assert "all 40 equal those of a plain vLLM" in output
+    assert "all 60 equal those of a plain vLLM" in output
     report = json.loads((out / "report.json").read_text())
-    assert (report["evidence"], report["checked"], report["different"]) == ("engine", 40, [])
-    assert [row["policy"] for row in report["rows"]] == ["round_robin", "locality_band"]
+    assert (report["evidence"], report["checked"], report["different"]) == ("engine", 60, [])
+    assert [row["policy"] for row in report["rows"]] == policies
+    assert [gain["policy"] for gain in report["gains"]] == policies[1:]
     for row in report["rows"]:
         assert sum(row["per_worker"].values()) == row["requests"] == 20
         assert 4 <= row["active_experts"] <= 64  # top_k to the number of experts
         assert 0 < row["tpot_p50_ms"] <= row["tpot_p99_ms"]
-    assert report["against_mixed"]["locality_band"] < report["against_mixed"]["round_robin"]
-    assert len(list(read_records(out / "records.jsonl"))) == 40
+    blind, *others = (report["against_mixed"][policy] for policy in policies)
+    assert max(others) < blind
+    assert len(list(read_records(out / "records.jsonl"))) == 60
     for name in ("active_experts", "policies", "signatures", "placement"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert engine_groups(out) == set()

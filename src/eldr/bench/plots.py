@@ -12,7 +12,7 @@ from eldr.bench.signature_map import SignatureMap
 from eldr.errors import ConfigError
 from eldr.files import replacing
 
-OURS = "#d1495b"
+OURS, DEFAULT = "#d1495b", "#009E73"
 GREYS = ("#22303c", "#5b7083", "#8fa1b1", "#b9c4ce", "#7a8b6f", "#a9b79b")
 CYCLE = (
     "#1b6ca8",
@@ -137,7 +137,9 @@ def placement(plt: Any, runs: Sequence[PolicyRun]) -> Any:
         share = placement_shares(run, labels)
         image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axes.set_xticks(range(len(run.steps)), list(run.steps))
-        axes.set_title(run.policy, fontsize=10, color="black" if run.policy in BASELINES else OURS)
+        axes.set_title(
+            run.policy, fontsize=10, color="black" if run.policy in BASELINES else policy_color(run.policy)
+        )
         axes.tick_params(length=0)
     panels[0][0].set_yticks(range(len(labels)), labels)
     figure.colorbar(image, ax=panels[0], label="share of the domain's requests", shrink=0.9)
@@ -155,7 +157,9 @@ def placement_shares(run: PolicyRun, labels: Sequence[str]) -> Any:
 
 def policy_color(policy: str) -> str:
     """Greys for the baselines, so that the eye goes to the others."""
-    return GREYS[BASELINES.index(policy)] if policy in BASELINES else OURS
+    if policy in BASELINES:
+        return GREYS[BASELINES.index(policy)]
+    return DEFAULT if policy == "soft_locality" else OURS
 
 
 def _first_repeats(runs: Sequence[PolicyRun]) -> list[PolicyRun]:

@@ -1,6 +1,6 @@
 """The report of a comparison: numbers, tables, records and plots, all made from what was saved."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from eldr.bench.machine import describe_machine
 from eldr.bench.offline import OfflineGain, against_mixed, mixed_by_batch, offline_gain
 from eldr.bench.outputs import Difference, differences
 from eldr.bench.plots import plot_all
-from eldr.bench.results import Change, Row, change, rows
+from eldr.bench.results import BASELINES, Change, Row, change, rows
 from eldr.bench.settings import Settings
 from eldr.bench.signature_map import SignatureMap, project
 from eldr.bench.steplog import Step
@@ -22,18 +22,28 @@ from eldr.profile.active import activation_rates
 from eldr.profile.artifact import ProfileInfo
 
 EVIDENCE = "engine"
-LOCALITY = "locality_band"
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy that looks at experts gains over the best baseline of each number.
+
+    same_batch: active experts, both as `Report.against_mixed`: what is left when other work on the machine
+    made their batches differ. live_share: same_batch / the off-line gain.
+    """
+
+    policy: str
+    active_experts: Change
+    tpot_p50: Change
+    same_batch: Change
+    live_share: float
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison in numbers.
 
-    active_experts, tpot_p50: locality_band against the best baseline.
+    gains: of every policy that is no baseline; none where there is no baseline.
     against_mixed: by policy, active experts against random batches of the same sizes, as a change.
-    same_batch: active experts of locality_band against the best baseline, both as against_mixed: what
-    is left when other work on the machine made their batches differ.
-    offline: the yardstick, at the mean batch of locality_band and at others.
-    live_share: same_batch / the off-line gain at that batch.
+    offline: the yardstick, at the mean batch of the first policy that is no baseline, and at others.
     checked, different: answers compared with plain vLLM's, and those that were not the same.
     """
 
@@ -44,12 +54,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     prompts: str
     profile: ProfileInfo
     rows: list[Row]
-    active_experts: Change | None
-    tpot_p50: Change | None
+    gains: list[Gain]
     offline: list[OfflineGain]
     against_mixed: dict[str, float]
-    same_batch: Change | None
-    live_share: float | None
     checked: int
     different: list[Difference]
 
@@ -58,8 +65,7 @@ def make_report(experiment: Experiment) -> Report:
     """The numbers of a comparison."""
     table = rows(experiment.runs)
     relative = _against_mixed(experiment)
-    same_batch = change(table, LOCALITY, lambda entry: 1 + relative[entry.policy])
-    own = [entry.mean_batch for entry in table if entry.policy == LOCALITY]
+    own = [entry.mean_batch for entry in table if entry.policy not in BASELINES]
     batch = max(2, round(own[0] if own else table[0].mean_batch))
     offline = _offline(experiment, dict.fromkeys((batch, 8, 16)))
     return Report(
@@ -69,15 +75,33 @@ def make_report(experiment: Experiment) -> Report:
         prompts=experiment.workload.source,
         profile=experiment.profile.info,
         rows=table,
-        active_experts=change(table, LOCALITY, lambda entry: entry.active_experts),
-        tpot_p50=change(table, LOCALITY, lambda entry: entry.tpot_p50_ms),
+        gains=gains(table, relative, offline[0]),
         offline=offline,
         against_mixed=relative,
-        same_batch=same_batch,
-        live_share=None if same_batch is None else same_batch.ratio / offline[0].gain,
         checked=sum(len(run.replies) for run in experiment.runs),
         different=differences(experiment.runs, experiment.reference),
     )
+
+
+def gains(table: Sequence[Row], against_mixed: dict[str, float], yardstick: OfflineGain) -> list[Gain]:
+    """What each policy that is no baseline gains, in the order of the table."""
+    found = []
+    for own in table:
+        active = change(table, own.policy, lambda entry: entry.active_experts)
+        tpot = change(table, own.policy, lambda entry: entry.tpot_p50_ms)
+        same = change(table, own.policy, lambda entry: 1 + against_mixed[entry.policy])
+        if own.policy in BASELINES or active is None or tpot is None or same is None:
+            continue
+        found.append(
+            Gain(
+                policy=own.policy,
+                active_experts=active,
+                tpot_p50=tpot,
+                same_batch=same,
+                live_share=same.ratio / yardstick.gain,
+            )
+        )
+    return found
 
 
 def write_report(experiment: Experiment, report: Report) -> list[Path]:

@@ -10,6 +10,8 @@ from eldr.bench.steplog import Step
 from eldr.metrics.summary import Summary, summarize
 
 BASELINES = ("round_robin", "random", "jsq", "p2c")
+COMPARED = (*BASELINES, "locality_band", "soft_locality")
+"""The baselines, the paper's policy, and the router's default."""
 
 
 class PolicyRun(msgspec.Struct, frozen=True):

@@ -78,7 +78,7 @@ Evidence: **{evidence}** (real vLLM runs). This page is written by `make results
 files in [bench/](bench/), which hold every number and the settings of each run.
 
 Active experts are the distinct experts that a decode step reads in a MoE layer: exact, from the engines' own
-counters. "change" is locality_band against the best of the four baselines, each by its own lowest value.
+counters. "change" is against the best of the four baselines, each by its own lowest value.
 "vs random" compares the same steps with random batches of the same sizes, so it does not depend on the
 load. TPOT is (finish - first token) / (output tokens - 1) per request, TTFT from the arrival (with a backlog:
 from sending), both as the client saw them.
@@ -183,14 +183,17 @@ def readme_part(folder: Path) -> str:
         markdown_table(active, times=False) + "\n",
         *(f"- {sentence}" for sentence in findings(active, times=False)),
         f"- Memory-bound, two decode workers on these {live.machine['cores']} cores: median TPOT "
-        f"{_tpot(live)}" + ("." if replayed is None else f"; {_tpot(replayed)} with one engine at a time."),
+        f"against the best baseline's {_tpot(live)}"
+        + ("." if replayed is None else f"; with one engine at a time {_tpot(replayed)}."),
     ]
     return "\n".join(lines)
 
 
 def _tpot(report: Report) -> str:
-    tpot = report.tpot_p50
-    return "not compared" if tpot is None else f"{tpot.ratio:+.1%} against {tpot.baseline}, the best baseline"
+    """Each policy's median TPOT against the best baseline's."""
+    return ", ".join(
+        f"{gain.tpot_p50.ratio:+.1%} with {gain.policy} ({gain.tpot_p50.baseline})" for gain in report.gains
+    )
 
 
 def _needed(folder: Path, name: str) -> Report:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from eldr.bench.results import BASELINES
+from eldr.bench.results import COMPARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Settings:
     max_tokens: int = 64
     batch: int = 10
     rate: float | None = None
-    policies: tuple[str, ...] = (*BASELINES, "locality_band")
+    policies: tuple[str, ...] = COMPARED
     repeats: int = 1
     prompts: Path | None = None
     dtype: Literal["bfloat16", "float32"] = "float32"

@@ -2,8 +2,8 @@
 
 from rich.table import Table
 
-from eldr.bench.report import LOCALITY, Report
-from eldr.bench.results import Row
+from eldr.bench.report import Gain, Report
+from eldr.bench.results import BASELINES, Row
 
 COLUMNS = (
     "policy",
@@ -17,7 +17,7 @@ COLUMNS = (
     "TTFT p50 ms",
     "per worker",
 )
-"""Changes are of locality_band against the best baseline; "vs random" is against random batches of the same
+"""Changes are against the best baseline; "vs random" is against random batches of the same
 sizes.
 """
 
@@ -34,17 +34,16 @@ def cells(report: Report) -> list[list[str]]:
 
 
 def _cells(report: Report, entry: Row) -> list[str]:
-    own = entry.policy == LOCALITY
-    active, tpot = report.active_experts if own else None, report.tpot_p50 if own else None
+    gain = next((gain for gain in report.gains if gain.policy == entry.policy), None)
     return [
         entry.policy,
         f"{entry.active_experts:.2f}",
-        "" if active is None else f"{active.ratio:+.1%}",
+        "" if gain is None else f"{gain.active_experts.ratio:+.1%}",
         f"{report.against_mixed[entry.policy]:+.1%}",
         f"{entry.mean_batch:.1f}",
         f"{entry.tpot_p50_ms:.1f}",
         f"{entry.tpot_p99_ms:.1f}",
-        "" if tpot is None else f"{tpot.ratio:+.1%}",
+        "" if gain is None else f"{gain.tpot_p50.ratio:+.1%}",
         f"{entry.ttft_p50_ms:.0f}",
         "/".join(str(number) for number in entry.per_worker.values()),
     ]
@@ -56,7 +55,7 @@ def rich_table(report: Report) -> Table:
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
     for line in cells(report):
-        table.add_row(*line, style="bold green" if line[0] == LOCALITY else None)
+        table.add_row(*line, style=None if line[0] in BASELINES else "bold green")
     return table
 
 
@@ -69,24 +68,24 @@ def markdown_table(report: Report, *, times: bool = True) -> str:
 
 def findings(report: Report, *, times: bool = True) -> list[str]:
     """What the numbers say, a sentence each."""
-    said = [*_disturbed(report), *_active(report)]
-    if times and report.tpot_p50 is not None:
-        tpot = report.tpot_p50
-        said.append(f"Median TPOT: {tpot.ratio:+.1%} against the best baseline, {tpot.baseline}.")
-    return [*said, _outputs(report)]
-
-
-def _active(report: Report) -> list[str]:
-    direct, same, yardstick = report.active_experts, report.same_batch, report.offline[0]
-    off_line = f"Grouping these requests off line, in batches of {yardstick.batch}: {yardstick.gain:+.1%}"
-    if direct is None or same is None or report.live_share is None:
-        return [off_line + "."]
-    change = f"{direct.ratio:+.1%} against the best baseline, {direct.baseline}"
-    equal = f"{same.ratio:+.1%} if both had batches of the same sizes"
+    yardstick = report.offline[0]
+    grouped = f"Grouping these requests off line, in batches of {yardstick.batch}: {yardstick.gain:+.1%}"
+    live = ", ".join(f"{gain.live_share:.0%} by {gain.policy}" for gain in report.gains)
     return [
-        f"Active experts a decode step and layer: {change}; {equal}.",
-        f"{off_line}; live, at equal sizes, {report.live_share:.0%} of that.",
+        *_disturbed(report),
+        *(_gain(gain, times=times) for gain in report.gains),
+        f"{grouped}; live, at equal sizes: {live} of that." if live else f"{grouped}.",
+        _outputs(report),
     ]
+
+
+def _gain(gain: Gain, *, times: bool) -> str:
+    active, tpot = gain.active_experts, gain.tpot_p50
+    said = (
+        f"{gain.policy}: {active.ratio:+.1%} active experts a decode step and layer against the best "
+        f"baseline, {active.baseline}; {gain.same_batch.ratio:+.1%} if both had batches of the same sizes"
+    )
+    return f"{said}; median TPOT {tpot.ratio:+.1%} against {tpot.baseline}." if times else f"{said}."
 
 
 def _disturbed(report: Report) -> list[str]:

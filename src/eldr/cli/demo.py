@@ -14,7 +14,7 @@ from rich.console import Console
 from eldr.bench.experiment import count_stages, run_experiment
 from eldr.bench.progress import Stages, wide_console
 from eldr.bench.report import Report, make_report, write_report
-from eldr.bench.results import BASELINES
+from eldr.bench.results import COMPARED
 from eldr.bench.settings import Settings
 from eldr.bench.tables import findings, rich_table
 from eldr.calibrate.model_info import num_experts_of
@@ -23,7 +23,6 @@ from eldr.errors import ConfigError, EldrError
 from eldr.policy import POLICIES
 from eldr.program import EXISTING_FOLDER
 
-POLICY_NAMES = (*BASELINES, "locality_band")
 CHOICES = [name for name in POLICIES.names() if name != "domain_label"]
 """domain_label needs a table of workers, which nobody has made here."""
 
@@ -67,7 +66,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = wide_console()
     folder = model or (wide_model() if wide else model_path())
-    settings = Settings(model=folder, policies=policies or POLICY_NAMES, **options)
+    settings = Settings(model=folder, policies=policies or COMPARED, **options)
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
     report = make_report(experiment)
     files = write_report(experiment, report)

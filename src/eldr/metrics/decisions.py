@@ -139,7 +139,7 @@ def read_decisions(path: str | Path) -> Iterator[DecisionRecord]:
 
 
 def _similarities(decided: Decided) -> list[float | None] | None:
-    """What the policy compared; computed here for one that goes by load, so that it can be replayed too."""
+    """Cosine with each centroid; computed here where the policy did not, so that it can be replayed."""
     signature, view, cosines = decided.request.signature, decided.view, decided.decision.similarities
     if cosines is None:
         if signature is None or view.centroids is None or view.centroids.shape[1] != len(signature):

@@ -45,8 +45,8 @@ class SoftLocality:
     the mean. A worker without a centroid and without requests counts as the most alike. Equal costs go by
     worker order.
 
-    Goes by load alone, and says so in `fallback`, as locality_band does. A decision's `similarity` is that to
-    the worker's centroid.
+    Goes by load alone, and says so in `fallback`, as locality_band does. A decision's similarities are
+    likenesses; None for a worker of which nothing is known yet.
     """
 
     name = "soft_locality"
@@ -63,20 +63,21 @@ class SoftLocality:
         assert pool.centroids is not None
         recent = self._recent = self._recent.of(pool)
         recent.stays.see(pool.in_flight)
-        distance = recent.distance(request.signature, workers)
-        load = load_cost(pool.in_flight[workers], recent.stays.relative()[workers])
-        worker = int(workers[(np.minimum(distance, LOAD_WEIGHT) + load).argmin()])
+        likeness = recent.likeness(request.signature, workers)
+        best = likeness.max()
+        cost = np.minimum((best - likeness) / recent.difference, LOAD_WEIGHT)
+        cost += load_cost(pool.in_flight[workers], recent.stays.relative()[workers])
+        chosen = cost.argmin()
+        worker = int(workers[chosen])
+        known = recent.known[worker]
         recent.add(worker, request.signature, int(pool.in_flight[worker]))
-        cosine = (pool.centroids @ request.signature).astype(np.float64)
-        cosine[~pool.has_centroid] = -np.inf
         return decide(
             self.name,
             pool,
             worker,
             band_size=len(workers),
-            similarity=float(cosine[worker]) if pool.has_centroid[worker] else None,
-            best_similarity=float(cosine[workers].max()),
-            similarities=cosine,
+            similarity=float(likeness[chosen]) if known else None,
+            best_similarity=float(best),
         )
 
 
@@ -139,15 +140,13 @@ class _Recent:
         new.all_known = bool(new.known.all())
         return new
 
-    def distance(self, signature: Vector, workers: npt.NDArray[np.intp]) -> Floats:
-        """How much less alike each of `workers` is than the best of them, in units of `difference`."""
-        likeness = (self.mean @ signature).astype(np.float64)[workers]
-        if self.all_known:
-            return np.asarray((likeness.max() - likeness) / self.difference)
-        known = self.known[workers]
-        best = likeness.max(initial=-np.inf, where=known)
-        distance: Floats = np.where(known, best - likeness, 0.0) / self.difference
-        return distance
+    def likeness(self, signature: Vector, workers: npt.NDArray[np.intp]) -> Floats:
+        """Of each of `workers`, of which one is known at least; who is not known is like the best of them."""
+        likeness: Floats = (self.mean @ signature).astype(np.float64)[workers]
+        if not self.all_known:
+            known = self.known[workers]
+            likeness[~known] = likeness[known].max()
+        return likeness
 
     def add(self, worker: int, signature: Vector, in_flight: int) -> None:
         """Count a request in: with the weight of one of as many as the worker then has."""
