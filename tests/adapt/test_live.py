@@ -146,6 +146,57 @@ async def test_counts_of_another_model_are_refused_and_not_learned_from() -> Non
     assert len(learner._sample) == 8
 
 
+async def test_a_new_model_behind_the_same_name_gets_a_profile_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "ANOTHER_MODEL", 5)
+    other = np.full((3, 4), TOP_K, np.uint32)
+    async with stack(
+        policy="locality_band", profile=domain_profile(DOMAINS[:2]), learner=learning()
+    ) as router:
+        router.prefill[0].faults.counts = encode_counts(other, top_k=TOP_K, tokens=4)
+        await ask(router, "code", "law", rounds=140)
+        await until(lambda: refits(router))
+        before = await router.metric("eldr_fallbacks_total", reason="other_profile")
+        await ask(router, "code", "law")
+        assert await router.metric("eldr_fallbacks_total", reason="other_profile") == before
+
+
+async def test_what_was_found_for_a_model_that_is_gone_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, profile = learning(), domain_profile(DOMAINS[:2])
+
+    async def meanwhile(_: object) -> tuple[Answer, float]:
+        learner._begin_with((3, 4, TOP_K))
+        return Answer(profile, "new centroids"), 0.01
+
+    monkeypatch.setattr(live, "ask", meanwhile)
+    async with stack(policy="locality_band", profile=profile, learner=learner) as router:
+        await ask(router, "code", "law", rounds=20)
+        await until(lambda: router.metric("eldr_refits_total", result="failed"))
+        assert await refits(router) == 0
+
+
+async def test_a_profile_that_could_not_be_saved_is_saved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile, answers = domain_profile(DOMAINS[:2]), iter([True])
+
+    async def once(_: object) -> tuple[Answer, float]:
+        return Answer(profile if next(answers, False) else None, "made"), 0.0
+
+    monkeypatch.setattr(live, "ask", once)
+    file = tmp_path / "folder" / "learned"
+    file.parent.write_text("in the way")
+    learner = learning(save=str(file))
+    async with stack(policy="locality_band", profile=profile, learner=learner) as router:
+        await ask(router, "code", "law", rounds=20)
+        await until(lambda: refits(router))
+        file.parent.unlink()
+        await ask(router, "code", "law", rounds=20)
+        await until(lambda: asyncio.to_thread(file.exists))
+    assert np.array_equal(Profile.load(file).centroids, profile.centroids)
+
+
 async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = asyncio.Event()
 

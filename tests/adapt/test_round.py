@@ -33,7 +33,7 @@ def seats(profile: Profile | None, workers: int = 2, seated: int | None = None) 
 
 def question(seen: list[Seen], profile: Profile | None, **given: Any) -> Question:
     facts: dict[str, Any] = {"seats": seats(profile), "since_s": -1.0, "model": "mock", "top_k": TOP_K}
-    facts |= {"tuner": Tuner(CURRENT), "policy_since_s": 0.0, "latest": seen}
+    facts |= {"tuner": Tuner(CURRENT), "policy_since_s": 0.0, "latest": seen, "most_rows": 512}
     return Question(sample=seen, profile=profile, tau=0.1, **(facts | given))
 
 
@@ -50,6 +50,20 @@ def test_a_first_profile_is_made_once_there_is_enough() -> None:
     made.check_fits(layers=2, experts=8, top_k=TOP_K, model="mock", workers=2)
     known = domain_profile().centroids
     assert sorted((made.centroids @ known.T).argmax(axis=1)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "most_rows", "needed"), [(8, 512, 256), (12, 512, 384), (70, 512, 512), (70, 90, 140)]
+)
+def test_no_more_is_asked_for_than_is_kept(workers: int, most_rows: int, needed: int) -> None:
+    facts: dict[str, Any] = {"seats": seats(None, workers), "most_rows": most_rows}
+    seen = sample(mixed(*DOMAINS, rows=needed + 20))
+    assert f" of {needed} requests" in answer(question(seen[: needed - 1], None, **facts)).why
+    made = answer(question(seen, None, **facts)).profile
+    assert made is not None
+    assert made.workers == workers
+    again = question(seen, made, seats=seats(made, workers), most_rows=most_rows)
+    assert answer(again).refit is not None
 
 
 def test_a_first_profile_can_be_saved_and_loaded(tmp_path: Any) -> None:

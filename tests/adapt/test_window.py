@@ -57,6 +57,15 @@ def test_a_sample_gets_denser_when_there_is_less_traffic() -> None:
     assert np.diff(decided_s(sampler)).max() <= 2.0
 
 
+def test_a_sample_may_grow_and_shrink() -> None:
+    sampler = Sampler(4, window_s=60)
+    served(sampler, 4, 1.0)
+    sampler.hold(8)
+    assert (len(sampler), sampler.capacity) == (4, 8)
+    sampler.hold(2)
+    assert decided_s(sampler) == [2.0, 3.0]
+
+
 def test_requests_without_counts_are_only_in_the_record_without_gaps() -> None:
     sampler, recorder = Sampler(10, 60), Recorder(10)
     for kept in (sampler, recorder):

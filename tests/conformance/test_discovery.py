@@ -21,6 +21,7 @@ from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.membership import Membership
+from eldr.proxy.profiles import Profiles
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
@@ -63,7 +64,7 @@ async def routed(
     policies = create_policy("jsq", rng=rng), create_policy("locality_band", rng=rng)
     config = reload.load() if reload else load_config(None, {"wait_s": wait_s, **settings})
     async with (
-        running_app(config, profile, policies, None, reload) as app,
+        running_app(config, Profiles(profile), policies, None, reload) as app,
         served(app, config) as url,
         aiohttp.ClientSession() as http,
     ):

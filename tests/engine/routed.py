@@ -16,6 +16,7 @@ from eldr.policy import create_policy
 from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Learner
 from eldr.proxy.membership import Membership
+from eldr.proxy.profiles import Profiles
 from eldr.proxy.running import running_app
 from support.stack import served
 
@@ -47,7 +48,7 @@ async def routing(
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
     async with (
-        running_app(config, profile, policies, learner=learner) as app,
+        running_app(config, Profiles(profile), policies, learner=learner) as app,
         served(app, config) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
     ):

@@ -195,7 +195,7 @@ async def test_a_router_begins_with_what_it_learned_before_whatever_the_number_o
             await asyncio.wait_for(process.wait(), 10)
 
 
-async def test_a_learned_profile_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+async def test_a_learned_profile_that_is_damaged_is_kept_beside_the_next(tmp_path: Path) -> None:
     file, port = tmp_path / "learned", free_port()
     file.write_bytes(b"half a file")
     async with engines(2, {}) as made:
@@ -205,7 +205,8 @@ async def test_a_learned_profile_that_is_damaged_is_made_again(tmp_path: Path) -
             process.send_signal(signal.SIGTERM)
             _, stderr = await asyncio.wait_for(process.communicate(), 10)
             assert process.returncode == 0
-            assert b"cannot be used, and will be replaced" in stderr
+            assert b"cannot be used, and is now " + bytes(file) + b".old" in stderr
+    assert (tmp_path / "learned.old").read_bytes() == b"half a file"
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/file", "."])

@@ -14,6 +14,7 @@ from eldr.policy import create_policy
 from eldr.pool import Worker
 from eldr.profile.artifact import Profile
 from eldr.proxy.models import ModelGuard
+from eldr.proxy.profiles import Profiles
 from eldr.proxy.running import running_app
 from eldr.proxy.startup import check_named_workers
 from support.mock_engine import MockEngine, engines
@@ -29,12 +30,16 @@ async def two_and_one() -> AsyncIterator[tuple[MockEngine, list[MockEngine]]]:
 
 
 async def start(
-    prefill: MockEngine, decode: list[MockEngine], profile: Profile | None = None, wait_s: float = 0.3
+    prefill: MockEngine,
+    decode: list[MockEngine],
+    profile: Profile | None = None,
+    wait_s: float = 0.3,
+    learned: Profile | None = None,
 ) -> None:
     urls = {"prefill": [prefill.url], "decode": [engine.url for engine in decode]}
     config = load_config(None, {"wait_s": wait_s, **urls})
     jsq = create_policy("jsq", rng=np.random.default_rng(0))
-    async with running_app(config, profile, (jsq, jsq)):
+    async with running_app(config, Profiles(profile, learned), (jsq, jsq)):
         pass
 
 
@@ -86,6 +91,30 @@ async def test_a_profile_of_another_model_or_pool(profile: Profile, message: str
         error = await refusal(prefill, decode, profile)
         assert isinstance(error, ProfileError)
         assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("learned", "signature"),
+    [
+        (domain_profile(), True),
+        (domain_profile(("code", "law", "zh")), True),
+        (domain_profile(model="other"), False),
+        (domain_profile(experts=16), False),
+        (domain_profile(top_k=1), False),
+    ],
+)
+async def test_what_was_learned_of_another_model_keeps_no_router_from_starting(
+    learned: Profile, signature: bool
+) -> None:
+    async with stack(policy="locality_band", learned=learned) as router:
+        assert (await router.post(prompt="code text", max_tokens=2)).status == 200
+        assert (await router.metric("eldr_similarity_count") == 1) == signature
+
+
+async def test_what_was_learned_asks_for_no_counts() -> None:
+    async with two_and_one() as (prefill, decode):
+        prefill.faults.no_counts = True
+        await start(prefill, decode, learned=domain_profile())
 
 
 async def test_a_model_without_experts() -> None:

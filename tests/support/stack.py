@@ -20,6 +20,7 @@ from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
 from eldr.proxy.clients import Clients
 from eldr.proxy.learner import Learner
+from eldr.proxy.profiles import Profiles
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
@@ -103,6 +104,7 @@ async def stack(
     policy: str = "jsq",
     options: dict[str, Any] | None = None,
     profile: Profile | None = None,
+    learned: Profile | None = None,
     engine_tls: dict[str, str] | None = None,
     learner: Learner | None = None,
     **settings: Any,
@@ -118,7 +120,10 @@ async def stack(
         config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
-        async with running_app(config, profile, policies, learner=learner) as app, served(app, config) as url:
+        async with (
+            running_app(config, Profiles(profile, learned), policies, learner=learner) as app,
+            served(app, config) as url,
+        ):
             timeout = aiohttp.ClientTimeout(total=15)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):

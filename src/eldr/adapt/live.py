@@ -9,13 +9,14 @@ from pathlib import Path
 from eldr.adapt.child import ask
 from eldr.adapt.choice import Choice
 from eldr.adapt.learned import Learned, told
+from eldr.adapt.refit import ROWS_A_WORKER
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.seats import Seats
 from eldr.adapt.tune import Tuner
 from eldr.adapt.watch import PoolWatch
 from eldr.adapt.window import Recorder, Sampler, Seen
 from eldr.config import Config
-from eldr.errors import ConfigError
+from eldr.errors import ConfigError, ProfileError
 from eldr.metrics.records import RequestRecord
 from eldr.policy import needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
@@ -26,7 +27,10 @@ from eldr.types import ExpertCounts
 log = logging.getLogger(__name__)
 
 KEPT = 2048
-"""Requests that stand for the whole window of time, at most."""
+"""Requests that stand for the whole window of time, at most; more where there are many workers."""
+
+ROOM_FOR_FITS = 4
+"""Times the requests that centroids are made of, to be kept: the sample is halved when it is full."""
 
 DEFAULT_TAU = 0.1
 """Band width of a first profile, where the policy has none."""
@@ -80,6 +84,7 @@ class Learning:
         self._sample, self._latest = Sampler(KEPT, config.window_s), Recorder(LATEST)
         self._tuner = Tuner(policy)
         self._now = Learned(None, (), policy)
+        self._unsaved: Profile | None = None
         self._since_s = self._said_s = -math.inf
         self._policy_since_s = 0.0
         self._shape: tuple[int, ...] = ()
@@ -109,11 +114,19 @@ class Learning:
             return False
         if self._shape:
             log.warning("expert counts are %s now, and were %s: learning begins anew", shape, self._shape)
-        room = ROOM_BYTES // (2 * counts.counts.size)
-        self._sample = Sampler(min(KEPT, room), self._config.window_s)
-        self._latest = Recorder(min(LATEST, room))
-        self._shape, self._others = shape, 0
+        self._begin_with(shape)
         return True
+
+    def _begin_with(self, shape: tuple[int, ...]) -> None:
+        """Learn from counts [L, E] and top-k of these numbers, from nothing."""
+        self._shape, self._others = shape, 0
+        self._sample = Sampler(min(KEPT, self._room), self._config.window_s)
+        self._latest = Recorder(min(LATEST, self._room))
+
+    @property
+    def _room(self) -> int:
+        """Requests whose counts there is room for."""
+        return ROOM_BYTES // (2 * self._shape[0] * self._shape[1])
 
     def begin(self, live: Live) -> Learned:
         """What the router routes by at its start, or was told by the process whose place this one takes."""
@@ -132,6 +145,8 @@ class Learning:
         """Look at what came, at most every interval_s and for no more than a share of one core, for ever."""
         watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
         self._now = self.begin(live)
+        if self._now.profile is not None:
+            self._begin_with(_shape_of(self._now.profile))
         self._tuner = Tuner(self._now.policy)
         self._policy_since_s = live.clock.now_s()
         next_s, looked_for = self._policy_since_s + self._config.interval_s, watch.seats().worker_ids
@@ -150,11 +165,10 @@ class Learning:
         try:
             async with asyncio.timeout(LONGEST_S):
                 answer, cpu_s = await ask(self._question(live, seats))
+            if answer.profile is not None and _shape_of(answer.profile) != self._shape:
+                raise ProfileError(f"expert counts are {self._shape} now, and were others when it was begun")
             self._use(answer, seats, live, asked_s)
-            if live.folder is not None:
-                await asyncio.to_thread(self._now.tell, live.folder)
-            if answer.profile is not None and self._config.save:
-                await self._save(answer.profile, Path(self._config.save))
+            await self._keep(live)
             if answer.profile is None and answer.drift is not None and answer.drift.alarm:
                 interval_s = min(interval_s, AFTER_ALARM_S)
         except Exception:  # whatever it is, it must not stop the router
@@ -164,18 +178,26 @@ class Learning:
         live.metrics.learning_cpu_s.inc(cpu_s)
         return max(interval_s, cpu_s / self._config.share)
 
-    async def _save(self, profile: Profile, path: Path) -> None:
-        try:
-            await asyncio.to_thread(profile.save, path)
-        except ConfigError as error:
-            log.warning("the new profile is in use, but not saved: %s", error)
+    async def _keep(self, live: Live) -> None:
+        """Write down what was learned, for the other processes and for the next router."""
+        if self._unsaved is not None and self._config.save:
+            try:
+                await asyncio.to_thread(self._unsaved.save, Path(self._config.save))
+                self._unsaved = None
+            except ConfigError as error:
+                log.warning("the new profile is in use, but not saved, which is tried again: %s", error)
+        if live.folder is not None:
+            await asyncio.to_thread(self._now.tell, live.folder)
 
     def _question(self, live: Live, seats: Seats) -> Question:
+        now = self._now.profile
+        capacity = max(KEPT, ROOM_FOR_FITS * ROWS_A_WORKER * len(seats.worker_ids))
+        self._sample.hold(min(capacity, self._room))
         return Question(
             sample=self._sample.seen(),
             latest=self._latest.seen(),
             seats=seats,
-            profile=self._now.profile,
+            profile=now if now is not None and _shape_of(now) == self._shape else None,
             since_s=self._since_s,
             model=live.model(),
             top_k=self._shape[2],
@@ -184,6 +206,7 @@ class Learning:
             policy_since_s=self._policy_since_s,
             refits=self._config.refit,
             tunes=self._config.tune,
+            most_rows=self._sample.capacity // ROOM_FOR_FITS,
             seed=self.seed,
         )
 
@@ -199,6 +222,7 @@ class Learning:
             self._sample.forget(answer.stale_s)
         if answer.profile is not None:
             after = replace(after, profile=answer.profile, owners=seats.worker_ids)
+            self._unsaved = answer.profile
         self._tuner = answer.tuner or self._tuner
         if self._tuner.current != before.policy:
             metrics.policy_changes.labels(self._tuner.current.name).inc()
@@ -214,6 +238,10 @@ class Learning:
             self._said_s = now_s
             study = "" if answer.study is None else f"; {answer.study}"
             log.info("%s%s", answer.why, study)
+
+
+def _shape_of(profile: Profile) -> tuple[int, ...]:
+    return profile.info.layers, profile.info.experts, profile.info.top_k
 
 
 def _gauges(answer: Answer) -> dict[str, float]:

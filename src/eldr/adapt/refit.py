@@ -17,7 +17,7 @@ STARTS = 2
 """From nothing, to compare with what today's centroids lead to."""
 
 ROWS_A_WORKER = 32
-"""Signatures a worker, at least, to make clusters of."""
+"""Signatures a worker to make clusters of."""
 
 SURE = 3.0
 """Standard errors by which new centroids must be better than today's, on requests not fitted to."""
@@ -47,7 +47,7 @@ class Refit:
 
 
 def refit(signatures: Matrix, centroids: Matrix, has_centroid: Flags, left: Matrix, seed: int = 0) -> Refit:
-    """Make centroids of signatures [N, D] for K live workers, N >= ROWS_A_WORKER x K, from today's.
+    """Make centroids of signatures [N, D] for K live workers, N >= 2 K, from today's.
 
     centroids: [K, D], rows without `has_centroid` are of workers that joined. left: [n, D], centroids of
     workers that are gone: who joined takes over from these first, and then a part of the hottest cluster.

@@ -1,5 +1,6 @@
 """One look at what the router saw: drift, better centroids, a better policy. Pure; runs in a child."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,8 +32,8 @@ class Question:
 
     sample: requests with counts of the whole window of time; latest: the last ones, without gaps.
     since_s: when the last drift was found; more is only looked for after that. tau: for a first profile.
-    model: its name. tuner: with the policy that has routed since policy_since_s. refits, tunes: what may be
-    changed.
+    model: its name. tuner: with the policy that has routed since policy_since_s. most_rows: requests that
+    centroids may need; no more are kept for sure. refits, tunes: what may be changed.
     """
 
     sample: Sequence[Seen]
@@ -45,6 +46,7 @@ class Question:
     tau: float
     tuner: Tuner
     policy_since_s: float
+    most_rows: int
     refits: bool = True
     tunes: bool = True
     seed: int = 0
@@ -74,10 +76,11 @@ def answer(question: Question) -> Answer:
     if profile is None and not question.refits:
         return Answer(None, "refitting is off, and there is no profile")
     if profile is None:
-        return first_profile(_window(question, question.sample), question.model, question.tau, question.seed)
+        window = _window(question, question.sample)
+        return first_profile(window, question.model, question.tau, question.seed, question.most_rows)
     if question.refits:
         window = _window(question, question.sample)
-        found = refitted(window, question.seats, profile, question.since_s, question.seed)
+        found = refitted(window, question.seats, profile, question.since_s, question.seed, question.most_rows)
         if found.profile is not None:
             return found
     else:
@@ -105,10 +108,10 @@ def _studied(question: Question, window: Window, profile: Profile) -> Study:
     )
 
 
-def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
-    """Make a profile for the window's workers, once there is enough. model, tau: see Question."""
+def first_profile(window: Window, model: str, tau: float, seed: int, most_rows: float = math.inf) -> Answer:
+    """Make a profile for the window's workers, once there is enough. model, tau, most_rows: see Question."""
     workers = len(window.worker_ids)
-    needed = max(FIRST_ROWS, ROWS_A_WORKER * workers)
+    needed = _needed(workers, FIRST_ROWS, most_rows)
     counts = window.counts[settled(window.decided_s, window.finish_s)]
     if len(counts) < needed:
         return Answer(None, f"{len(counts)} of {needed} requests with counts for a first profile")
@@ -137,7 +140,14 @@ def first_profile(window: Window, model: str, tau: float, seed: int) -> Answer:
     return Answer(profile, f"first profile, of {len(counts)} live requests", refit=found)
 
 
-def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, seed: int) -> Answer:
+def _needed(workers: int, least: int, most_rows: float) -> int:
+    """Requests to make centroids of: at least two a worker, so that a half of them is one each."""
+    return max(2 * workers, int(min(max(least, ROWS_A_WORKER * workers), most_rows)))
+
+
+def refitted(
+    window: Window, seats: Seats, profile: Profile, since_s: float, seed: int, most_rows: float = math.inf
+) -> Answer:
     """Test for drift since a time; refit with what is new where that is better or the pool has changed.
 
     After drift, with the requests since then, as soon as these are enough.
@@ -151,7 +161,7 @@ def refitted(window: Window, seats: Seats, profile: Profile, since_s: float, see
     stale_s = seen.since_s if seen.alarm else None
     fresh_s = -np.inf if stale_s is None else stale_s
     signatures = signatures[settled(decided_s, finish_s) & (decided_s >= fresh_s)]
-    needed = ROWS_A_WORKER * len(seats.worker_ids)
+    needed = _needed(len(seats.worker_ids), 0, most_rows)
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
     found = refit(signatures, seats.centroids, seats.has_centroid, seats.left, seed)

@@ -130,6 +130,17 @@ class Sampler(Recorder):
         if seen.counts is not None and self._passed % self._every == 0:
             super().add(seen)
 
+    @property
+    def capacity(self) -> int:
+        """Requests that it keeps, at most."""
+        assert self._seen.maxlen is not None
+        return self._seen.maxlen
+
+    def hold(self, capacity: int) -> None:
+        """Keep so many requests at most from now on, of those that are kept the latest."""
+        if capacity != self.capacity:
+            self._seen = deque(self._seen, capacity)
+
     def forget(self, before_s: float = np.inf) -> None:
         """As Recorder does. There is room then, so all is kept again until it is full."""
         super().forget(before_s)

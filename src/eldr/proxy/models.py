@@ -1,6 +1,7 @@
 """Which models the workers serve: one model for a whole pool, and the one that the profile was fitted for."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,8 @@ from eldr.errors import ConfigError, ProfileError, UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.fields import JSON_ERRORS
 from eldr.proxy.upstream import Upstream
+
+log = logging.getLogger(__name__)
 
 PATH = "/v1/models"
 
@@ -57,6 +60,7 @@ class ModelGuard:
     def __init__(self, profile_model: str | None) -> None:
         self._profile_model = profile_model
         self._ids: set[str] | None = None
+        self._names: set[str] = set()
         self._first = ""
 
     @property
@@ -74,7 +78,7 @@ class ModelGuard:
         if not ids:
             raise ConfigError(f"worker {worker.id} lists no model; look at {worker.url}{PATH}")
         if self._ids is None:
-            self._ids, self._first = ids, worker.id
+            self._ids, self._names, self._first = ids, names, worker.id
         if not ids & self._ids:
             raise ConfigError(
                 f"worker {worker.id} serves {_listed(ids)} but {self._first} serves {_listed(self._ids)}; "
@@ -85,6 +89,15 @@ class ModelGuard:
                 f"the profile was fitted for model {self._profile_model!r}, worker {worker.id} serves "
                 f"{_listed(names)}; calibrate and fit with the running model"
             )
+
+    def may_be(self, model: str) -> bool:
+        """Do the workers serve the model of this name, as far as is known? If not, the log says so."""
+        if not self._names or _short({model}) & _short(self._names):
+            return True
+        log.warning(
+            "what was learned before is of %r, not of %s: it is not used", model, _listed(self._names)
+        )
+        return False
 
 
 def _short(names: set[str]) -> set[str]:

@@ -35,6 +35,7 @@ from eldr.proxy.membership import Membership
 from eldr.proxy.models import ModelGuard
 from eldr.proxy.probe import CountsProbe
 from eldr.proxy.processes import Share, part
+from eldr.proxy.profiles import Profiles
 from eldr.proxy.router import Router
 from eldr.proxy.signer import Signer
 from eldr.proxy.startup import check_files, check_named_workers, wait_for_workers
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def running_app(
     config: Config,
-    profile: Profile | None,
+    profiles: Profiles,
     policies: tuple[Policy, Policy],
     share: Share | None = None,
     reload: Reload | None = None,
@@ -63,6 +64,7 @@ async def running_app(
     """
     check_files(config)
     check_named_workers(policies[1], config)
+    profile = profiles.given
     clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
     prefill, decode = _fleets(config, profile, policies, metrics, clock, share)
     signer = Signer(profile, clock, learns=learner is not None)
@@ -84,6 +86,10 @@ async def running_app(
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
+        if profiles.learned is not None and guard.may_be(profiles.learned.info.model):
+            profile = profiles.learned
+            signer.use(profile)
+            decode.set_centroids(profile.centroids, one_each=False)
         if learner is not None:
             folder = share.metrics if share else None
             live = Live(decode, signer, metrics, clock, profile, lambda: guard.model, folder)

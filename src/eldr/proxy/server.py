@@ -13,7 +13,7 @@ import numpy as np
 import uvloop
 
 from eldr.config import ROLES, Config
-from eldr.errors import ConfigError, ProfileError
+from eldr.errors import ConfigError
 from eldr.ledger import Ledger
 from eldr.policy import Policy, create_policy, needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
@@ -22,6 +22,7 @@ from eldr.proxy.clients import Clients
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.learner import Learner, Learners
 from eldr.proxy.processes import Share, Supervisor
+from eldr.proxy.profiles import Profiles, learned_before
 from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 
@@ -39,40 +40,37 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
 
     reload: how to read the workers again, if they come from a file. learners: see requests, run beside.
     """
-    profile = _profile(config)
+    profiles = _profiles(config)
     if config.processes > 1:
-        _serve_shared(config, profile, reload, learners)
+        _serve_shared(config, profiles, reload, learners)
         return
     learner = None if learners is None else learners(0)
-    policies = _policies(config, profile)
+    policies = _policies(config, profiles)
     with (
         _bound_socket(config.host, config.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(config, profile, policies, listener, reload=reload, learner=learner))
+        runner.run(_serve(config, profiles, policies, listener, reload=reload, learner=learner))
 
 
-def _profile(config: Config) -> Profile | None:
-    """What was learned before, if that was saved, or what was given."""
-    if config.adapt.save and Path(config.adapt.save).exists():
-        try:
-            learned = Profile.load(Path(config.adapt.save))
-            log.info("beginning with what was learned before, %s", config.adapt.save)
-            return learned
-        except ProfileError as error:  # it is made again by itself
-            log.warning("what was learned before cannot be used, and will be replaced: %s", error)
-    return Profile.load(Path(config.profile)) if config.profile else None
+def _profiles(config: Config) -> Profiles:
+    """What was learned before, if the policy asks for one, else what was given. Raises ProfileError."""
+    asks = config.adapt.save is not None and needs_profile(config.policy.name)
+    learned = learned_before(Path(config.adapt.save or "")) if asks else None
+    if learned is not None:
+        return Profiles(learned=learned)
+    return Profiles(Profile.load(Path(config.profile)) if config.profile else None)
 
 
 def _serve_shared(
-    config: Config, profile: Profile | None, reload: Reload | None, learners: Learners | None
+    config: Config, profiles: Profiles, reload: Reload | None, learners: Learners | None
 ) -> None:
     if config.limits.in_flight < config.processes:
         raise ConfigError(
             f"limits.in_flight: {config.limits.in_flight} is less than one for each of {config.processes} "
             "processes, which divide it; raise it, or run fewer"
         )
-    _policies(config, profile)  # what is wrong with them is said here, once
+    _policies(config, profiles)  # what is wrong with them is said here, once
     with ExitStack() as sockets:
         first = sockets.enter_context(_bound_socket(config.host, config.port))
         port = first.getsockname()[1]
@@ -83,10 +81,10 @@ def _serve_shared(
         ]
 
         def work(share: Share) -> None:
-            policies = _policies(config, profile, share.row)
+            policies = _policies(config, profiles, share.row)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 learner = None if learners is None else learners(share.row)
-                runner.run(_serve(config, profile, policies, share.listener, share, reload, learner))
+                runner.run(_serve(config, profiles, policies, share.listener, share, reload, learner))
 
         ledgers = {role: Ledger.shared(config.processes) for role in ROLES}
         drain_s = config.drain_notice_s + config.drain_s
@@ -95,14 +93,14 @@ def _serve_shared(
 
 async def _serve(
     config: Config,
-    profile: Profile | None,
+    profiles: Profiles,
     policies: tuple[Policy, Policy],
     listener: socket.socket,
     share: Share | None = None,
     reload: Reload | None = None,
     learner: Learner | None = None,
 ) -> None:
-    async with running_app(config, profile, policies, share, reload, learner) as app:
+    async with running_app(config, profiles, policies, share, reload, learner) as app:
         await _listen(app, listener, config, share)
 
 
@@ -162,7 +160,7 @@ def _bound_socket(host: str, port: int, *, shared: bool = False) -> socket.socke
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Policy, Policy]:
+def _policies(config: Config, profiles: Profiles, row: int = 0) -> tuple[Policy, Policy]:
     """For prefill workers, the least loaded; for decode workers, what is configured.
 
     row: of this process; each draws random numbers of its own.
@@ -170,6 +168,7 @@ def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Po
     rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
     name = config.policy.name
+    profile = profiles.first
     if profile is None and needs_profile(name):
         if config.adapt.refit:
             log.info("%s without --profile routes by load until it has learned one", name)

@@ -25,7 +25,7 @@ class Signed(NamedTuple):
     """What a prefill answer tells of its experts.
 
     signature: [D], or None. reason: why the request is not handed off or routed as meant, if so.
-    counts: that the signature was made of, or that one could be made of once there is a profile.
+    counts: that the signature was made of, or that one could be made of by a profile of this model.
     """
 
     signature: Vector | None = None
@@ -66,11 +66,14 @@ class Signer:
     def counts(self, payload: object) -> ExpertCounts:
         """The counts of a payload. Raises PayloadError, and ProfileError when the profile does not fit."""
         counts = decode_counts(payload)
+        self._check_fits(counts)
+        return counts
+
+    def _check_fits(self, counts: ExpertCounts) -> None:
         shape = (*counts.counts.shape, counts.top_k)
         if self._profile is not None and shape != self._fits:
             self._profile.check_fits(*shape)
             self._fits = shape
-        return counts
 
     def _signed(self, payload: object | None) -> Signed:
         if self._transform is None and not self._learns:
@@ -78,16 +81,18 @@ class Signer:
         if payload is None:
             return self._unsigned("no_counts", "the prefill worker's answer has no expert counts")
         try:
-            counts = self.counts(payload)
+            counts = decode_counts(payload)
         except PayloadError as error:
             return self._unsigned("bad_payload", str(error))
-        except ProfileError as error:
-            return self._unsigned("other_profile", str(error))
         if counts.covered < LEAST_COVERED * counts.tokens:
             text = f"counts cover {counts.covered} of {counts.tokens} prompt tokens"
             return self._unsigned("partial_counts", text)
         if self._transform is None:
             return Signed(counts=counts)
+        try:
+            self._check_fits(counts)
+        except ProfileError as error:
+            return self._unsigned("other_profile", str(error))._replace(counts=counts)
         signature = self._transform.transform(counts.counts)
         if signature is None:
             return self._unsigned("empty_signature", "the counts are zero once transformed")
