@@ -67,10 +67,12 @@ def test_violations_are_named() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams of less than a second, and no long waits for what will not come."""
-    monkeypatch.setattr(chaos_engine, "CHUNK_S", 0.02)
-    monkeypatch.setattr(chaos, "BREAKERS_S", 0.5)
-    monkeypatch.setattr(chaos_lag, "WINDOW_S", 1.0)
+    """Streams of less than half a second, engines that are soon known to be well, and no other long waits."""
+    breaker = {"open_s": 0.1, "longest_open_s": 0.3}
+    monkeypatch.setattr(chaos, "SETTINGS", {**chaos.SETTINGS, "health_interval_s": 0.1, "breaker": breaker})
+    monkeypatch.setattr(chaos_engine, "CHUNK_S", 0.01)
+    monkeypatch.setattr(chaos, "BREAKERS_S", 0.3)
+    monkeypatch.setattr(chaos_lag, "WINDOW_S", 0.5)
 
 
 def run(out: Path) -> tuple[int, dict[str, Any], str]:

@@ -12,6 +12,8 @@ from eldr.bench.router_cost import Plan
 
 def test_measures_a_router_and_the_way_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_cost, "SHORT", Plan(window_s=0.5, requests=20, repeats=1))
+    for name, seconds in {"START_S": 0.2, "LATE_S": 1.0, "SETTLE_S": 0.2}.items():
+        monkeypatch.setattr(router_cost, name, seconds)
     words = ["--short", "--connections", "8", "--router", "none, hand-off", "--router", "eldr soft_locality"]
     result = CliRunner().invoke(router_cost.main, [*words, "--out", str(tmp_path)], catch_exceptions=False)
     assert result.exit_code == 0, result.output

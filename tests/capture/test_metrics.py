@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-
-pytest.importorskip("vllm")
-
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, supports_hma
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
-from vllm.utils.func_utils import supports_kw
 
 from eldr.capture import plugin
-from eldr.capture.connector import EldrConnector
-from eldr.capture.metrics import EldrPromMetrics, EldrStats
 from eldr.errors import ConfigError
+from support.later import Later
+
+pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+
+factory = Later("vllm.distributed.kv_transfer.kv_connector.factory")
+base = Later("vllm.distributed.kv_transfer.kv_connector.v1.base")
+nixl = Later("vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats")
+func_utils = Later("vllm.utils.func_utils")
+connector = Later("eldr.capture.connector")
+metrics = Later("eldr.capture.metrics")
 
 
 def tally(*steps: list[int]) -> dict[str, Any]:
@@ -33,8 +35,8 @@ def tally(*steps: list[int]) -> dict[str, Any]:
     }
 
 
-def nixl_stats(duration: float) -> NixlKVConnectorStats:
-    stats = NixlKVConnectorStats()
+def nixl_stats(duration: float) -> nixl.NixlKVConnectorStats:
+    stats = nixl.NixlKVConnectorStats()
     stats.data["transfer_duration"].append(duration)
     for key in ("post_duration", "bytes_transferred", "num_descriptors"):
         stats.data[key].append(1)
@@ -42,15 +44,15 @@ def nixl_stats(duration: float) -> NixlKVConnectorStats:
 
 
 def test_worker_and_scheduler_statistics_add_up_and_survive_the_way_to_the_front_end() -> None:
-    worker = EldrStats({"eldr": []}, nixl_stats(0.5), "NixlConnector")
-    scheduler = EldrStats({"eldr": [tally([2, 4])]}, None, "NixlConnector")
+    worker = metrics.EldrStats({"eldr": []}, nixl_stats(0.5), "NixlConnector")
+    scheduler = metrics.EldrStats({"eldr": [tally([2, 4])]}, None, "NixlConnector")
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(worker.aggregate(scheduler).to_dict()))
-    again = EldrConnector.build_kv_connector_stats(sent)
-    assert isinstance(again.inner, NixlKVConnectorStats)
+    again = connector.EldrConnector.build_kv_connector_stats(sent)
+    assert isinstance(again.inner, nixl.NixlKVConnectorStats)
     assert again.inner.data["transfer_duration"] == [0.5]
     assert again.tallies == [tally([2, 4])]
 
-    both = again.aggregate(EldrStats({"eldr": [tally([6, 8])]}, nixl_stats(1.5), "NixlConnector"))
+    both = again.aggregate(metrics.EldrStats({"eldr": [tally([6, 8])]}, nixl_stats(1.5), "NixlConnector"))
     assert both.inner.num_successful_transfers == 2
     line = both.reduce()
     assert line["Active experts per decode step and layer"] == 5.0
@@ -60,10 +62,10 @@ def test_worker_and_scheduler_statistics_add_up_and_survive_the_way_to_the_front
 
 
 def test_statistics_without_an_inner_connector_s() -> None:
-    empty = EldrConnector.build_kv_connector_stats()
+    empty = connector.EldrConnector.build_kv_connector_stats()
     assert empty.is_empty()
     assert empty.reduce() == {}
-    assert empty.aggregate(EldrStats({"eldr": [tally([1, 1])]})).inner is None
+    assert empty.aggregate(metrics.EldrStats({"eldr": [tally([1, 1])]})).inner is None
 
 
 def test_prometheus() -> None:
@@ -71,7 +73,7 @@ def test_prometheus() -> None:
     inner = SimpleNamespace(observe=lambda data, index: seen.append((data, index)))
     types = {Counter: Counter, Gauge: Gauge, Histogram: Histogram}
     config = SimpleNamespace(kv_transfer_config=None)
-    prom = EldrPromMetrics(config, types, ["model_name", "engine"], {0: ["m", "0"]}, inner=inner)
+    prom = metrics.EldrPromMetrics(config, types, ["model_name", "engine"], {0: ["m", "0"]}, inner=inner)
     prom.observe({"inner": {"x": 1}, "inner_name": "n", "eldr": [tally([2, 4], [3, 5])]}, 0)
     prom.observe({"inner": None, "inner_name": "n", "eldr": []}, 0)
 
@@ -97,30 +99,30 @@ def config(inner: str, *, routed: bool = False) -> Any:
 
 
 def test_what_vllm_asks_of_the_class() -> None:
-    assert supports_kw(EldrConnector, "kv_cache_config")
-    assert supports_hma(EldrConnector)
-    assert EldrConnector.requires_piecewise_for_cudagraph({}) is False
+    assert func_utils.supports_kw(connector.EldrConnector, "kv_cache_config")
+    assert base.supports_hma(connector.EldrConnector)
+    assert connector.EldrConnector.requires_piecewise_for_cudagraph({}) is False
 
 
 def test_an_unknown_inner_connector_is_named() -> None:
     with pytest.raises(ConfigError, match="'NoConnector' is not a KV connector"):
-        EldrConnector(config("NoConnector"), KVConnectorRole.WORKER, None)
+        connector.EldrConnector(config("NoConnector"), base.KVConnectorRole.WORKER, None)
 
 
 def test_an_inner_connector_without_hybrid_cache_names_the_remedy() -> None:
     with pytest.raises(ConfigError, match="--disable-hybrid-kv-cache-manager"):
-        EldrConnector(config("ExampleConnector"), KVConnectorRole.WORKER, None)
+        connector.EldrConnector(config("ExampleConnector"), base.KVConnectorRole.WORKER, None)
 
 
 def test_vllm_s_own_routed_experts_do_not_go_with_a_hand_off() -> None:
     with pytest.raises(ConfigError, match="--enable-return-routed-experts does not go with Nixl"):
-        EldrConnector(config("NixlConnector", routed=True), KVConnectorRole.WORKER, None)
+        connector.EldrConnector(config("NixlConnector", routed=True), base.KVConnectorRole.WORKER, None)
 
 
 def test_the_entry_point_may_run_again() -> None:
     plugin.register()
     plugin.register()
-    assert KVConnectorFactory.get_connector_class_by_name("EldrConnector") is EldrConnector
+    assert factory.KVConnectorFactory.get_connector_class_by_name("EldrConnector") is connector.EldrConnector
 
 
 def test_nixl_s_progress_thread_sleeps_only_if_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,20 +4,23 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("vllm")
 
 from tokenizers import Tokenizer  # noqa: E402
 
 from eldr.embedded import model_path, prompts_path, wide_model  # noqa: E402
 from eldr.embedded.export import load_network  # noqa: E402
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed"),
+]
 NEW_TOKENS = 24
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma4TextConfig,
-    GptOssConfig,
-    PretrainedConfig,
-    Qwen2MoeConfig,
-    Qwen3MoeConfig,
-)
+
+from support.later import Later
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+transformers = Later("transformers")
 
 SHAPE = {
     "hidden_size": 128,
@@ -29,7 +29,7 @@ SHAPE = {
 
 def dense_between() -> PretrainedConfig:
     """Qwen3-MoE whose layers 0 and 2 have no experts."""
-    return Qwen3MoeConfig(
+    return transformers.Qwen3MoeConfig(
         **SHAPE,
         num_experts=16,
         num_experts_per_tok=4,
@@ -43,7 +43,7 @@ def dense_between() -> PretrainedConfig:
 
 def shared_expert() -> PretrainedConfig:
     """Qwen2-MoE: routed experts beside one that every token passes."""
-    return Qwen2MoeConfig(
+    return transformers.Qwen2MoeConfig(
         **SHAPE,
         num_experts=16,
         num_experts_per_tok=4,
@@ -55,7 +55,7 @@ def shared_expert() -> PretrainedConfig:
 
 def gpt_oss() -> PretrainedConfig:
     """GPT-OSS: sliding-window layers between full ones, so two KV cache groups."""
-    return GptOssConfig(
+    return transformers.GptOssConfig(
         **SHAPE,
         num_local_experts=16,
         num_experts_per_tok=4,
@@ -67,7 +67,7 @@ def gpt_oss() -> PretrainedConfig:
 
 def gemma4() -> PretrainedConfig:
     """Gemma-4: a dense MLP beside the routed experts in every layer, and full layers with larger heads."""
-    return Gemma4TextConfig(
+    return transformers.Gemma4TextConfig(
         **SHAPE,
         enable_moe_block=True,
         num_experts=16,
@@ -94,7 +94,7 @@ def build(layout: str, folder: Path, tokenizer: Path) -> Path:
     `tokenizer`.
     """
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_config(LAYOUTS[layout]())
+    model = transformers.AutoModelForCausalLM.from_config(LAYOUTS[layout]())
     for name, parameter in model.named_parameters():
         if "norm" not in name and parameter.dim() > 1:
             # Routers that decide clearly: ties would make two right implementations differ.

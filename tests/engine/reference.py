@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from support.later import Later
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+transformers = Later("transformers")
 
 TIE = 3e-6
 """Router logits closer than this are equal in fp32: two right implementations may choose differently."""
@@ -27,7 +34,7 @@ class Choices:
 @lru_cache(maxsize=4)
 def load(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The model on the CPU, in evaluation mode."""
-    return AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
 
 
 def choices(path: Path, tokens: Sequence[int], dtype: torch.dtype = torch.float32) -> Choices:

@@ -25,6 +25,13 @@ from support.serving import failure, free_port, serving, until_healthy, workers
 from support.stack import Stack, right_text
 
 BODY = {"prompt": "a law text", "max_tokens": 5}
+AT_ONCE = "import eldr.proxy.processes as p; p.PAUSE_S = 0.1; from eldr.cli import main; main()"
+"""A router that begins a process again at once where it died soon after its start."""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("support.serving.ELDR", [sys.executable, "-c", AT_ONCE, "serve"])
 
 
 @dataclass
@@ -83,12 +90,15 @@ def quick(folder: Path, settings: str = "") -> list[str]:
 
 async def test_eight_concurrent_requests_split_evenly_whichever_process_takes_them() -> None:
     async with running(processes=3) as s:
-        for engine in s.decode:
-            engine.faults.delay_s = 0.4
         for _ in range(5):
+            until_all_run = asyncio.Event()
             for engine in s.decode:
-                engine.peak = 0
-            replies = await asyncio.gather(*(s.post(**{**BODY, "prompt": f"law {n}"}) for n in range(8)))
+                engine.peak, engine.faults.until = 0, until_all_run
+            posts = [s.post(**{**BODY, "prompt": f"law {n}"}) for n in range(8)]
+            requests = [asyncio.create_task(post) for post in posts]
+            await s.until(lambda: sum(engine.running for engine in s.decode) == 8)
+            until_all_run.set()
+            replies = await asyncio.gather(*requests)
             assert [reply.status for reply in replies] == [200] * 8
             assert [engine.peak for engine in s.decode] == [4, 4]
         assert await s.metric("eldr_requests_total", outcome="ok") == 40
@@ -302,6 +312,7 @@ async def test_what_one_process_learned_all_of_them_route_by(tmp_path: Path) -> 
                 await asyncio.gather(
                     *(s.post(prompt=f"a {domain} text", max_tokens=2) for domain in ("law", "zh") * 16)
                 )
+                await asyncio.sleep(0.1)  # for the child that learns, which needs a core as well
         await asyncio.sleep(1)  # for the others to look at the file
         law, zh = [await decoders(s, domain) for domain in ("law", "zh")]
         assert len(law) == len(zh) == 1

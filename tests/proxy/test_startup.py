@@ -21,6 +21,9 @@ from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import Stack, stack
 
+SOON = {"open_s": 0.1}
+"""A breaker that soon lets a worker try again."""
+
 
 @asynccontextmanager
 async def two_and_one() -> AsyncIterator[tuple[MockEngine, list[MockEngine]]]:
@@ -213,7 +216,7 @@ async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> N
 
 
 async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_stays_in() -> None:
-    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.5) as s:
+    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.25) as s:
         s.decode[0].health_delay_s = 60
         checks = s.decode[0].health_checks
         while s.decode[0].health_checks < checks + 4:  # three were not answered
@@ -223,7 +226,7 @@ async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_st
 
 
 async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:
-    async with stack(health_interval_s=0.03) as s:
+    async with stack(health_interval_s=0.03, breaker=SOON) as s:
         await s.decode[0].stop()
         await until(s, "d0", up=False)
         await s.decode[0].start()
@@ -231,7 +234,7 @@ async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:
 
 
 async def test_a_worker_whose_checks_hang_delays_no_other_workers_return() -> None:
-    async with stack(decode=3, health_interval_s=0.03, health_timeout_s=60) as s:
+    async with stack(decode=3, health_interval_s=0.03, health_timeout_s=60, breaker=SOON) as s:
         s.decode[0].health_delay_s = 60
         await s.decode[1].stop()
         await until(s, "d1", up=False)

@@ -59,6 +59,7 @@ class Faults:
     """What an engine does wrong, to every inference request until it is changed.
 
     status: (status, body, content type, only the next `times` requests).
+    until: answer nothing before it is set.
     restarts: the next so many prefills are lost, as if the engine had restarted right after its answer.
     reset_before_answer: close the connection once the request was read.
     die_after_chunks: of a stream; end_early: end it cleanly but without [DONE].
@@ -67,6 +68,7 @@ class Faults:
     status: tuple[int, bytes, str] | None = None
     times: int = 1_000_000
     delay_s: float = 0.0
+    until: asyncio.Event | None = None
     chunk_delay_s: float = 0.0
     reset_before_answer: bool = False
     die_after_chunks: int | None = None
@@ -197,6 +199,8 @@ class MockEngine:
             return _error(400, f"{field} is of the wrong type or too large")
         text = self._compute(body)  # pulls the KV blocks, so that a failure after this has used them up
         await asyncio.sleep(self.faults.delay_s)
+        if self.faults.until:
+            await self.faults.until.wait()
         if self.faults.hang:
             await asyncio.sleep(3600)
         if self.faults.status and self.faults.times > 0:
