@@ -42,6 +42,16 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_without_done(
     assert "d0" in (record.error or "")
 
 
+async def test_a_stream_that_is_whole_stays_so_however_its_connection_ends() -> None:
+    async with stack(decode=1) as s:
+        s.decode[0].faults.die_after_done = True
+        *events, last = await broken(s)
+        assert last == b"[DONE]"
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in events) == right_text(PROMPT, 6)
+        assert await s.metric("eldr_requests_total", outcome="ok") == 1
+        await s.settled()
+
+
 async def test_a_hanging_stream_ends_with_an_error_event_after_its_idle_time() -> None:
     async with stack(decode=1, idle_timeout_s=0.2) as s:
         s.decode[0].faults.chunk_delay_s = 30

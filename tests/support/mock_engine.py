@@ -62,7 +62,7 @@ class Faults:
     until: answer nothing before it is set.
     restarts: the next so many prefills are lost, as if the engine had restarted right after its answer.
     reset_before_answer: close the connection once the request was read.
-    die_after_chunks: of a stream; end_early: end it cleanly but without [DONE].
+    die_after_chunks: of a stream; end_early: end it cleanly but without [DONE]; die_after_done: behind it.
     """
 
     status: tuple[int, bytes, str] | None = None
@@ -73,6 +73,7 @@ class Faults:
     reset_before_answer: bool = False
     die_after_chunks: int | None = None
     end_early: bool = False
+    die_after_done: bool = False
     hang: bool = False
     restarts: int = 0
     error_event_at: int | None = None
@@ -294,6 +295,9 @@ class MockEngine:
         async for event in self._events(request, body, text):
             await response.write(event)
             self.bytes_written += len(event)
+        if self.faults.die_after_done:
+            request.transport.abort()  # type: ignore[union-attr]
+            await asyncio.sleep(3600)
         await response.write_eof()
         return response
 

@@ -100,8 +100,10 @@ class Stream:
         self._note_course()
 
     def end(self, error: BrokenOffError | None) -> None:
-        """The worker's answer ended."""
-        if error is None and not self.events.done:
+        """The worker's answer ended. One that was whole stays so, however its connection ended."""
+        if self.events.done:
+            error = None
+        elif error is None:
             error = BrokenOffError(f"worker {self.worker.id} ({self.worker.url}) ended a stream too early")
         self._over, self._error = True, error
         self._wake()
