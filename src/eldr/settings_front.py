@@ -14,6 +14,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     in_flight: most requests at once; queued: most that wait for their turn behind these (429 beyond);
     queue_timeout_s: longest wait (503 beyond).
+    connections: most of clients, in each process; a third of the files that it may open is a limit too.
     header_bytes: of the URL, and of each header; headers: most of them.
     header_timeout_s: from a connection's opening to the end of its first request's headers.
     body_timeout_s: from the headers to the end of the body.
@@ -24,6 +25,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     in_flight: Annotated[int, Meta(ge=1)] = 4096
     queued: Annotated[int, Meta(ge=0)] = 1024
     queue_timeout_s: Seconds = 10.0
+    connections: Annotated[int, Meta(ge=1)] = 16384
     header_bytes: Bytes = 16 * 1024
     headers: Annotated[int, Meta(ge=8)] = 128
     header_timeout_s: Seconds = 20.0

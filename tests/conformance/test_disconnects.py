@@ -11,6 +11,7 @@ from eldr.pool import Worker
 from eldr.proxy.connection import Connection
 from eldr.proxy.upstream import Upstream
 from support.mock_engine import MockEngine
+from support.raw import connected, post
 from support.stack import COMPLETIONS, Stack, stack
 
 PROMPT = {"prompt": "hello world", "max_tokens": 50}
@@ -138,3 +139,14 @@ async def test_many_at_every_point_leave_nothing_behind() -> None:
             await asyncio.gather(*(one(index, step_s) for index in range(60)))
             await s.settled()
             step_s *= 2  # on a busy machine all may have left before they were heard
+
+
+async def test_closing_one_half_of_the_connection_is_leaving() -> None:
+    async with stack() as s, connected(s.url) as connection:
+        s.decode[0].faults.hang = True
+        connection.writer.write(post(PROMPT))
+        await until_running(s.decode[0])
+        connection.writer.write_eof()
+        assert await connection.rest() == b""
+        await s.settled()
+        assert s.decode[0].cancelled == 1

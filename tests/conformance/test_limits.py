@@ -3,9 +3,11 @@
 import asyncio
 import json
 import logging
+from contextlib import AsyncExitStack
 
 import pytest
 
+from eldr.proxy.clients import MOST_SURPLUS
 from support.mock_engine import MockEngine
 from support.raw import connected, exchange, post, status_of
 from support.stack import COMPLETIONS, Reply, Stack, right_text, stack
@@ -212,6 +214,67 @@ async def test_a_client_that_says_expect_is_told_to_continue() -> None:
         connection.writer.write(body)
         assert right_text(PROMPT, 4).encode() in await connection.rest()
         assert "Expect" not in s.prefill[0].received[0].headers
+
+
+async def test_a_client_that_sends_much_after_its_request_is_cut_off_and_its_request_cancelled() -> None:
+    async with stack() as s:
+        s.prefill[0].faults.hang = True
+        async with connected(s.url) as connection:
+            connection.writer.write(post(PROMPT))
+            await until_running(s.prefill[0])
+            connection.writer.write(BIG * 4)
+            assert await connection.rest() == b""
+        await s.settled()
+        assert s.prefill[0].cancelled == 1
+        assert await faults(s, "pipelined") == 1
+
+
+async def test_a_client_that_leaves_is_noticed_whose_body_was_too_large_to_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eldr.proxy.front.MOST_HELD_BYTES", 1_000)
+    async with stack() as s:
+        s.prefill[0].faults.hang = True
+        async with connected(s.url) as connection:
+            connection.writer.write(post({"prompt": "x" * 2_000}))  # all of it comes before it is read
+            await until_running(s.prefill[0])
+        await s.settled()
+        assert s.prefill[0].cancelled == 1
+
+
+async def test_idle_connections_make_room_for_others_the_longest_idle_first() -> None:
+    async with stack(limits={"connections": 4}) as s, AsyncExitStack() as clients:
+        await s.get("/health")  # keeps a connection, which is idle for the longest time
+        idle = [await clients.enter_async_context(connected(s.url)) for _ in range(4)]
+        idle[0].writer.write(HEALTH + b"\r\n")
+        assert status_of(await idle[0].reader.readuntil(b"}")) == 200
+        assert (await s.get("/ready")).status == 200
+        assert await idle[1].rest() == b""
+        assert await faults(s, "idle") == 2
+        for kept in (idle[0], idle[2], idle[3]):
+            kept.writer.write(HEALTH + b"Connection: close\r\n\r\n")
+            assert status_of(await kept.rest()) == 200
+
+
+async def test_with_all_connections_busy_a_request_is_a_503_and_health_is_answered() -> None:
+    async with stack(limits={"connections": 2}) as s, AsyncExitStack() as clients:
+        s.prefill[0].faults.hang = True
+        for count in (1, 2):
+            busy = await clients.enter_async_context(connected(s.url))
+            busy.writer.write(post(PROMPT))
+            await until_running(s.prefill[0], count)
+        reply = await s.post(**PROMPT)
+        assert is_told_to_wait(reply, 503)
+        assert reply.headers["Connection"] == "close"
+        assert (await s.get("/ready")).status == 200
+        assert await faults(s, "too_many_connections") == 1
+        surplus = [await clients.enter_async_context(connected(s.url)) for _ in range(MOST_SURPLUS + 1)]
+        assert await surplus[-1].rest() == b""
+        busy.writer.transport.abort()
+        surplus[0].writer.transport.abort()
+        await asyncio.sleep(0.05)
+        assert await faults(s, "too_many_connections") == 2
+        assert s.prefill[0].running == 1
 
 
 @pytest.mark.parametrize(

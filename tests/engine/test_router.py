@@ -116,6 +116,7 @@ async def test_other_mistakes_are_a_400_too(pair: Engines, wrong: dict[str, Any]
 async def test_several_choices_have_their_indices(pair: Engines) -> None:
     async with router(pair) as (url, http):
         body = {"model": pair["plain"].model_name, "prompt": [TEXTS[0], TEXTS[1]], "n": 2, "max_tokens": 4}
+        body["ignore_eos"] = True
         _, answer, _ = await post(http, url + COMPLETIONS, body)
         assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
         assert answer["usage"]["completion_tokens"] == 16

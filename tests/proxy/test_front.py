@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import tracemalloc
 import zlib
 from functools import partial
 
 import pytest
 
-from eldr.proxy.body import Body, Chunks, MalformedBodyError, TooLargeError
+from eldr.proxy.body import ALWAYS_INFLATED_BYTES, Body, Chunks, MalformedBodyError, TooLargeError
 from eldr.proxy.head import HeadReader, RefusedHeadError
 from eldr.settings_front import LimitConfig
 from support.raw import connected, exchange, post, status_of
@@ -16,6 +17,7 @@ from support.stack import right_text, stack
 PROMPT = {"prompt": "hello world", "max_tokens": 2}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+MIB = 1024 * 1024
 REST = b"3\r\nabc\r\nA;b=c\r\n0123456789\r\n0\r\nX-T: 1\r\n\r\nnext"
 
 
@@ -130,6 +132,13 @@ def test_a_head_is_refused_as_soon_as_it_cannot_be_good(data: bytes, status: int
     assert refused.value.status == status
 
 
+async def test_a_url_without_a_path_is_that_of_the_root() -> None:
+    async with stack() as s:
+        for target in (b"http://host", b"http://host?q=1"):
+            answer = await exchange(s.url, LAST.replace(b"/version", target))
+            assert b'"Unknown path: GET /"' in answer
+
+
 BODY = json.dumps(PROMPT).encode()
 
 
@@ -170,3 +179,25 @@ async def test_a_compressed_body_that_is_cut_off_or_too_large_is_refused(
     body.feed(data)
     with pytest.raises(error):
         await body.read()
+
+
+@pytest.mark.parametrize("size", [1_000_000, 2_000_000])
+async def test_a_compressed_body_may_inflate_as_text_does_and_at_first_without_bound(size: int) -> None:
+    text = b"".join(b"%06d" % number + b"x" * 114 for number in range(size // 120))
+    body = Body(len(data := zipped(text if size > ALWAYS_INFLATED_BYTES else b"x" * size)), 64 * MIB, "gzip")
+    body.feed(data)
+    assert len(await body.read()) >= size - 120
+
+
+@pytest.mark.parametrize("pieces", [1, 8])
+async def test_a_small_body_that_inflates_to_a_huge_one_is_refused_before_it_has(pieces: int) -> None:
+    data = zipped(b"x" * (62 * MIB // pieces)) * pieces
+    body = Body(len(data), 64 * MIB, "gzip")
+    body.feed(data)
+    tracemalloc.start()
+    with pytest.raises(
+        TooLargeError, match=f"larger than {50 * len(data)} bytes and 50 times its compressed"
+    ):
+        await body.read()
+    assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    tracemalloc.stop()

@@ -7,6 +7,7 @@ from eldr.errors import UpstreamError
 from eldr.pool import Reservation
 from eldr.proxy.breaker import Breaker
 from eldr.proxy.relay import RefusalError
+from eldr.proxy.upstream import ExhaustedError
 from eldr.types import Decision, PoolView
 
 
@@ -57,9 +58,14 @@ class Attempt:
         self._breaker.failed(self._generation)
 
     def ended(self, error: BaseException | None) -> None:
-        """Judge by how the request ended. Statuses 4xx and 503 say nothing, nor does a client's leaving."""
+        """Judge by how the request ended.
+
+        Statuses 4xx and 503 say nothing, nor does a client's leaving, nor what the router itself lacks.
+        """
         if isinstance(error, RefusalError) and error.status == 500 and self.pulls_kv:
             self._breaker.doubted(self._generation)
+        elif isinstance(error, ExhaustedError):
+            pass
         elif isinstance(error, UpstreamError) or (isinstance(error, RefusalError) and is_fault(error.status)):
             self._breaker.failed(self._generation)
         elif error is None and not self.broke_midway:

@@ -12,6 +12,12 @@ MAX_TRAILERS = 128
 MAX_PARTS = 64
 """Of a compressed body."""
 
+MAX_RATIO = 50
+"""Of a body to its compressed form: far above that of text, far below the 1000 of one made to fill memory."""
+
+ALWAYS_INFLATED_BYTES = 1024 * 1024
+"""Of a body that may compress as well as it likes."""
+
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = rb'"(?:[\t !#-[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
@@ -28,8 +34,8 @@ class MalformedBodyError(Exception):
 class TooLargeError(Exception):
     """The body is larger than the limit."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the body is larger than {limit_bytes} bytes")
+    def __init__(self, limit_bytes: int, why: str = "") -> None:
+        super().__init__(f"the body is larger than {limit_bytes} bytes{why}")
 
 
 class Body:
@@ -183,19 +189,22 @@ def _decompressed(data: bytes, encoding: str, limit_bytes: int) -> bytes:
         return data
     if encoding == "deflate" and data and data[0] & 0xF != zlib.DEFLATED:
         wrapper = _BARE
-    whole, parts = bytearray(), 0
+    most = min(limit_bytes, max(ALWAYS_INFLATED_BYTES, MAX_RATIO * len(data)))
+    parts: list[bytes] = []
+    left = most
     while data or not parts:  # gzip may come in several, one after the other
-        parts += 1
-        if parts > MAX_PARTS:
+        if len(parts) == MAX_PARTS:
             raise MalformedBodyError(f"its {encoding} has more than {MAX_PARTS} parts")
         inflater = zlib.decompressobj(wrapper)
         try:
-            whole += inflater.decompress(data, limit_bytes + 1 - len(whole))
+            parts.append(inflater.decompress(data, left + 1))
         except zlib.error:
             raise MalformedBodyError(f"it is not compressed by {encoding}") from None
-        if len(whole) > limit_bytes:
-            raise TooLargeError(limit_bytes)
+        left -= len(parts[-1])
+        if left < 0:
+            why = "" if most == limit_bytes else f" and {MAX_RATIO} times its compressed form"
+            raise TooLargeError(most, why)
         if not inflater.eof:
             raise MalformedBodyError(f"its {encoding} is cut off")
         data = inflater.unused_data
-    return bytes(whole)
+    return b"".join(parts)

@@ -4,11 +4,18 @@ import asyncio
 
 from eldr.config import Config
 from eldr.metrics.prometheus import RouterMetrics
+from eldr.proxy.answers import error_answer
 from eldr.proxy.app import Handler
+from eldr.proxy.descriptors import most_connections
 from eldr.proxy.front import ClientConnection
+from eldr.proxy.request import Request
+from eldr.proxy.response import Response
 
 END_S = 5.0
 """For requests that were cancelled to end."""
+
+MOST_SURPLUS = 16
+"""Connections above the limit, which are told so; but GETs are answered, as health checks are some."""
 
 
 class Clients:
@@ -18,6 +25,9 @@ class Clients:
         self.handler, self.limits, self.metrics = handler, config.limits, metrics
         self.body_limit_bytes = config.body_limit_bytes
         self.connections: set[ClientConnection] = set()
+        self.idle: dict[ClientConnection, None] = {}
+        """Those without a request, the one that has been so for the longest time first."""
+        self._most = most_connections(config.limits.connections)
         self.draining = False
         self._changed = asyncio.Event()
 
@@ -25,9 +35,35 @@ class Clients:
         """A protocol for a new connection."""
         return ClientConnection(self)
 
+    def began(self, connection: ClientConnection) -> Handler:
+        """Note a new connection, for which one that is idle makes room; return who answers its requests."""
+        self.connections.add(connection)
+        surplus = len(self.connections) - self._most
+        if surplus <= 0 or self.idle:
+            if surplus > 0:
+                self._free_one()
+            self.idle[connection] = None
+            return self.handler
+        if surplus > MOST_SURPLUS:
+            connection.end("too_many_connections", f"there are {self._most}, and {MOST_SURPLUS} turned away")
+        return self._turn_away
+
+    def _free_one(self) -> None:
+        longest_idle = next(iter(self.idle))
+        del self.idle[longest_idle]
+        longest_idle.end("idle", f"it was idle while another came, and there may be {self._most}")
+
+    async def _turn_away(self, request: Request) -> Response:
+        request.keep_alive = False
+        if request.method != "POST":
+            return await self.handler(request)
+        self.metrics.client_faults.labels("too_many_connections").inc()
+        return error_answer(503, f"{self._most} clients are connected and busy; try again", "overloaded", 1)
+
     def ended(self, connection: ClientConnection) -> None:
         """Note that a connection is gone, and no request of it runs."""
         self.connections.discard(connection)
+        self.idle.pop(connection, None)
         self._changed.set()
 
     async def drain(self, limit_s: float) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_HELD_BYTES = 64 * 1024
-"""Of what a client sent and nobody has read yet; then it must wait."""
+"""Of a body that nobody has read yet, then the client must wait; of what follows a request, then it goes."""
 
 LINGER_S = 10.0
 """For the rest of a body that nobody wants; a client that is still sending would not see its answer."""
@@ -54,7 +54,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.write = self._transport.write
         self._stall = StallWatch(self._transport, self._limits.stall_timeout_s, self._nothing_was_read)
-        self._clients.connections.add(self)
+        self._handler = self._clients.began(self)
         self._deadline.set(self._limits.header_timeout_s)
         if self._clients.draining:
             self._close()
@@ -78,11 +78,13 @@ class ClientConnection(asyncio.Protocol):
         if not request.body.complete:
             data = request.body.feed(data)
         self._received += data
-        if len(self._received) + request.body.held_bytes > MOST_HELD_BYTES:
-            self._paused = True
-            self._transport.pause_reading()
         if self._task is None:
             self._go_on(request)
+        elif len(self._received) > MOST_HELD_BYTES:
+            self.end("pipelined", f"more than {MOST_HELD_BYTES} bytes follow a request that is not answered")
+        elif not request.body.complete and request.body.held_bytes > MOST_HELD_BYTES:
+            self._paused = True  # never after the end of the request: that the client left would not show
+            self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         self.lags = True
@@ -110,6 +112,11 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._request.keep_alive = False
 
+    def end(self, kind: str, text: str) -> None:
+        """End the connection at once, by the client's fault; for metrics and log."""
+        self._count(kind, text)
+        self.abort()
+
     def abort(self) -> None:
         """End the connection at once."""
         self._transport.abort()
@@ -127,6 +134,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self, request: Request, rest: bytes) -> None:
         self._request = request
+        self._clients.idle.pop(self, None)
         self._deadline.lift()
         self._task = self._loop.create_task(self._answer(request))
         if not request.body.complete:
@@ -145,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         try:
-            response = await self._clients.handler(request)
+            response = await self._handler(request)
             if not response.sent:
                 if not request.body.complete:
                     self._check_rest(request)
@@ -205,6 +213,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         elif request.body.complete:
             self._request = None
+            self._clients.idle[self] = None
             self._answers += 1
             self._deadline.set(self._limits.keep_alive_s)
             self._read_on()
@@ -233,14 +242,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _no_request_came(self) -> None:
         if self._answers == 0 and self._request is None:
-            self._count("slow_headers", f"no whole request within {self._limits.header_timeout_s:g} s")
-            self.abort()
+            self.end("slow_headers", f"no whole request within {self._limits.header_timeout_s:g} s")
         else:
             self._close()
 
     def _nothing_was_read(self) -> None:
-        self._count("slow_reader", f"nothing was read for {self._limits.stall_timeout_s:g} s")
-        self.abort()
+        self.end("slow_reader", f"nothing was read for {self._limits.stall_timeout_s:g} s")
 
     def _count(self, kind: str, text: str) -> None:
         self._clients.metrics.client_faults.labels(kind).inc()

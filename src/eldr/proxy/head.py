@@ -116,7 +116,7 @@ def _path(target: str) -> str:
     """The path of a target, which may name the origin too (RFC 9112, 3.2.2)."""
     if not target.startswith("/"):
         target = _ORIGIN.sub("", target, count=1)
-    return target.partition("?")[0]
+    return target.partition("?")[0] or "/"
 
 
 def _check_once(headers: CIMultiDict[str]) -> None:

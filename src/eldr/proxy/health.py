@@ -17,7 +17,7 @@ from eldr.proxy.drift import engine_load
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.models import ModelGuard, served_models
 from eldr.proxy.probe import CountsProbe
-from eldr.proxy.upstream import SilentError, Upstream
+from eldr.proxy.upstream import ExhaustedError, SilentError, Upstream
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class HealthChecker:
                 fleet.reached(worker.id)
                 self._passed(worker.id)
         except (UpstreamError, ConfigError, ProfileError) as error:
-            if fleet.has(worker) and not self._is_busy(fleet, worker, error):
+            if fleet.has(worker) and not self._is_excused(fleet, worker, error):
                 self._note_failure(fleet, worker, error)
 
     def _workers(self) -> list[tuple[Fleet, Worker]]:
@@ -119,10 +119,15 @@ class HealthChecker:
         fleet.mark(worker.id, up=True)
         log.info("%s worker %s (%s) is up", fleet.role, worker.id, worker.url)
 
-    def _is_busy(self, fleet: Fleet, worker: Worker, error: Exception) -> bool:
-        """Does a worker answer requests, though not its check in time? It would be missed most."""
-        is_silent = isinstance(error, SilentError) and fleet.is_up(worker.id)
-        return is_silent and fleet.answered_within(worker.id, self._timeout_s)
+    def _is_excused(self, fleet: Fleet, worker: Worker, error: Exception) -> bool:
+        """Could the router not ask a worker that is up, or does that answer requests, though not its check?
+
+        One so busy would be missed most.
+        """
+        if not fleet.is_up(worker.id):
+            return False
+        is_busy = isinstance(error, SilentError) and fleet.answered_within(worker.id, self._timeout_s)
+        return is_busy or isinstance(error, ExhaustedError)
 
     def _note_failure(self, fleet: Fleet, worker: Worker, error: Exception) -> None:
         self._failures[worker.id] = self._failures.get(worker.id, 0) + 1

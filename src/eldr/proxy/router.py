@@ -33,7 +33,7 @@ from eldr.proxy.request import Request
 from eldr.proxy.response import Response
 from eldr.proxy.signer import Signed, Signer
 from eldr.proxy.trace import Tracing
-from eldr.proxy.upstream import BrokenOffError, RefusedError, Upstream
+from eldr.proxy.upstream import BrokenOffError, ExhaustedError, RefusedError, Upstream
 from eldr.proxy.worker_answer import Answer
 from eldr.types import RoutingRequest
 
@@ -112,6 +112,10 @@ class Router:
         except NoWorkerError as error:
             retry_after_s = max(1, math.ceil(error.retry_after_s or 0))
             return _failed(call, 503, f"{error}; try again", "no_worker_available", retry_after_s)
+        except ExhaustedError as error:
+            log.warning("request %s failed: %s", call.request_id, error)
+            self.metrics.client_faults.labels("exhausted").inc()
+            return _failed(call, 503, "the router has no connection left; try again", "overloaded", 1)
         except UpstreamError as error:
             log.warning("request %s failed: %s", call.request_id, error)
             return _failed(call, 502, "a worker failed before it answered", "upstream_error")
@@ -180,6 +184,8 @@ class Router:
                             return await read_answer(answer)
                 except RefusedError as error:
                     self._pass_over(self.prefill, choice, refused, error)
+                except ExhaustedError:
+                    raise
                 except UpstreamError:
                     self.prefill.failed(worker.id, "broke_off")
                     raise

@@ -19,6 +19,7 @@ from eldr.policy import Policy, create_policy, needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
 from eldr.proxy.app import App
 from eldr.proxy.clients import Clients
+from eldr.proxy.descriptors import raise_limit
 from eldr.proxy.discovery.file import Reload
 from eldr.proxy.learner import Learner, Learners
 from eldr.proxy.processes import Share, Supervisor
@@ -40,6 +41,7 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
 
     reload: how to read the workers again, if they come from a file. learners: see requests, run beside.
     """
+    raise_limit(config)
     profiles = _profiles(config)
     if config.processes > 1:
         _serve_shared(config, profiles, reload, learners)
@@ -100,6 +102,9 @@ async def _serve(
     reload: Reload | None = None,
     learner: Learner | None = None,
 ) -> None:
+    if reload is None:  # else it is asked
+        text = "SIGHUP changes nothing: there is no file of --config to read again"
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.info, text)
     async with running_app(config, profiles, policies, share, reload, learner) as app:
         await _listen(app, listener, config, share)
 

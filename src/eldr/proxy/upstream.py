@@ -5,6 +5,7 @@ a retry may re-use (docs/operations.md, "Failures").
 """
 
 import asyncio
+import errno
 import logging
 import os
 import ssl
@@ -32,9 +33,16 @@ KEEP_ALIVE_S = 2.0
 MAX_IDLE = 1024
 """Idle connections kept for a worker; those above are closed."""
 
+OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+"""Of a new connection, that say nothing of the worker: no descriptor, memory or port is left."""
+
 
 class RefusedError(UpstreamError):
     """No connection to the worker: it has not seen the request."""
+
+
+class ExhaustedError(UpstreamError):
+    """The router itself has nothing left to make a connection of, which is held against no worker."""
 
 
 class SilentError(BrokenOffError):
@@ -106,7 +114,7 @@ class Upstream:
             log.exception("a connection to worker %s (%s) cannot be closed", worker.id, worker.url)
 
     async def connection(self, worker: Worker) -> Connection:
-        """A connection to the worker: one that was kept, or a new one. Raises RefusedError."""
+        """A connection to the worker: one that was kept, or a new one. Raises Refused- or ExhaustedError."""
         return self._kept(worker.url) or await self._connect(worker)
 
     async def _connect(self, worker: Worker) -> Connection:
@@ -123,6 +131,9 @@ class Upstream:
                     server_hostname=worker.tls_name if tls else None,
                 )
         except OSError as error:  # TimeoutError and ssl's errors are some
+            if error.errno in OWN_FAULTS:
+                text = f"the router has no connection left to worker {worker.id} ({worker.url})"
+                raise ExhaustedError(f"{text}: {_reason(error)}") from error
             raise RefusedError(
                 f"worker {worker.id} ({worker.url}) cannot be reached: {_reason(error)}"
             ) from error
