@@ -4,6 +4,8 @@ import asyncio
 import math
 import os
 import re
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,10 +20,11 @@ from aiohttp import web
 from eldr.config import load_config
 from eldr.errors import ConfigError
 from eldr.metrics.decisions import read_decisions
-from eldr.proxy.processes import part
+from eldr.metrics.prometheus import FILE_BYTES
+from eldr.proxy.processes import MOST_EARLY, part
 from eldr.proxy.server import serve
 from support.mock_engine import engines
-from support.serving import failure, free_port, serving, until_healthy, workers
+from support.serving import ELDR, failure, free_port, serving, until_healthy, workers
 from support.stack import Stack, right_text
 
 BODY = {"prompt": "a law text", "max_tokens": 5}
@@ -41,13 +44,33 @@ class Running(Stack):
     process: asyncio.subprocess.Process
 
     def children(self) -> set[int]:
-        pid = self.process.pid
-        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+        return children(self.process)
+
+    async def line(self, text: str) -> str:
+        """The next line of the log that holds this text."""
+        assert self.process.stderr is not None
+        async with asyncio.timeout(60):
+            while text not in (line := (await self.process.stderr.readline()).decode()):
+                assert line
+        return line
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not true():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(true)
+
+
+def children(parent: asyncio.subprocess.Process) -> set[int]:
+    pid = parent.pid
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def live(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").exists()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -172,6 +195,20 @@ async def test_sigterm_drains_all_processes_and_ends_with_0(tmp_path: Path) -> N
     assert sum(1 for name in names for _ in read_decisions(tmp_path / name)) == 8
 
 
+@asynccontextmanager
+async def script(text: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A supervisor whose processes do what a script says; it has said that it is up."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", text, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"up\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
 STUBBORN = """
 import signal, socket, time
 from eldr.proxy.processes import Supervisor
@@ -187,21 +224,165 @@ Supervisor([socket.socket()], {}, work, patience_s=0.1).run()
 
 
 async def test_a_process_that_does_not_end_is_killed() -> None:
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STUBBORN, stdout=pipe, stderr=pipe)
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"up\n"
-    process.terminate()
-    async with asyncio.timeout(20):
+    async with script(STUBBORN) as process, asyncio.timeout(20):
+        process.terminate()
         await process.communicate()
     assert process.returncode == 0
 
 
+WITH_ORPHANS = """
+import ctypes, os, socket, time
+from eldr.proxy.processes import Supervisor
+
+PR_SET_CHILD_SUBREAPER = 36  # orphans come to this process, as they do to the first of a container
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+def work(share):
+    share.listening()
+    os.system("true &")
+    print("up", flush=True)
+    time.sleep(60)
+
+Supervisor([socket.socket()], {}, work, patience_s=10).run()
+"""
+
+
+async def test_an_orphan_of_somebody_else_ends_nothing() -> None:
+    async with script(WITH_ORPHANS) as process, asyncio.timeout(20):
+        await until(lambda: not live(process.pid) or len(children(process)) == 1)
+        process.terminate()
+        _, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+
+
+DYING = """
+import os, socket, time
+from eldr.proxy import processes
+from eldr.program import run
+
+processes.PAUSE_S = 0.01
+
+def work(share):
+    share.listening()
+    if share.row == 1:
+        os._exit(3)
+    print("up", flush=True)
+    time.sleep(60)
+
+run(processes.Supervisor([socket.socket(), socket.socket()], {}, work, patience_s=10).run)
+"""
+
+
+async def test_a_process_that_dies_again_and_again_ends_the_router() -> None:
+    async with script(DYING) as process, asyncio.timeout(20):
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    lines = errors.decode().splitlines()
+    assert len(lines) == MOST_EARLY + 1
+    assert all(
+        line.startswith("router process 1 (") and "died: exit status 3;" in line for line in lines[:-1]
+    )
+    assert re.fullmatch(
+        r"eldr: router process 1 \(\d+\) died: exit status 3; 5 times in a row within 5 s of its start",
+        lines[-1],
+    )
+
+
+async def test_a_first_process_that_is_killed_before_it_is_ready_is_told_of() -> None:
+    async with serving(*waiting()) as process:
+        await until(lambda: bool(children(process)))
+        (child,) = children(process)
+        os.kill(child, signal.SIGBUS)
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert errors.decode().endswith("eldr: a router process ended before it was ready: SIGBUS\n")
+
+
+async def test_the_log_tells_how_a_process_died() -> None:
+    async with running() as s:
+        child = min(s.children())
+        os.kill(child, signal.SIGKILL)
+        assert f"({child}) died: SIGKILL; starting another in its place" in await s.line("died")
+
+
 async def test_processes_end_with_their_parent() -> None:
     async with running() as s:
-        children = s.children()
+        left = s.children()
         s.process.kill()
-        await s.until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in children))
+        await s.until(lambda: not any(map(live, left)))
+
+
+def waiting() -> list[str]:
+    """Flags for a router of two processes that waits for workers."""
+    urls = ["--prefill", "http://127.0.0.1:1", "--decode", "http://127.0.0.1:2"]
+    return [*urls, "--port", "0", "--wait", "600", "--processes", "2"]
+
+
+async def test_a_process_that_waits_for_workers_ends_with_its_parent() -> None:
+    async with serving(*waiting()) as process:
+        await until(lambda: bool(children(process)))
+        (child,) = children(process)
+        process.kill()
+        await until(lambda: not live(child))
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Path]]:
+    """What is there, by pattern, of what the routers of a test put into TMPDIR."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return lambda pattern: list(tmp_path.glob(pattern))
+
+
+async def test_a_folder_that_a_killed_router_left_is_removed_by_the_next_and_no_other(
+    found: Callable[[str], list[Path]],
+) -> None:
+    async with running() as s:
+        (old,) = found("*")
+        left = s.children()
+        s.process.kill()
+        await s.until(lambda: not any(map(live, left)))
+    async with running():
+        (new,) = found("*")
+        assert new != old
+        async with running():
+            assert new in found("*")
+            assert len(found("*")) == 2
+
+
+async def test_a_process_makes_the_folder_again_that_something_removed(
+    found: Callable[[str], list[Path]],
+) -> None:
+    async with running() as s:
+        (folder,) = found("*")
+        shutil.rmtree(folder)
+        for child in s.children():
+            os.kill(child, signal.SIGKILL)
+        for _ in range(2):
+            await s.line("listening on")
+        assert [(made, made.stat().st_mode & 0o777) for made in found("*")] == [(folder, 0o700)]
+        await asyncio.gather(*(s.post(**BODY) for _ in range(8)))
+        assert await s.metric("eldr_requests_total", outcome="ok") == 8
+
+
+async def test_metrics_have_their_room_from_the_start(found: Callable[[str], list[Path]]) -> None:
+    async with running() as s:
+        await asyncio.gather(*(s.post(**BODY) for _ in range(8)))
+        files = [file.stat() for file in found("*/*.db")]
+    assert [file.st_size for file in files] == [FILE_BYTES] * 6
+    assert all(file.st_blocks * 512 >= file.st_size for file in files)
+
+
+async def test_no_room_for_metrics_is_one_line(found: Callable[[str], list[Path]], tmp_path: Path) -> None:
+    command = shlex.join([*ELDR, *waiting()])
+    process = await asyncio.create_subprocess_shell(
+        f"ulimit -f 100; exec {command}", stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    folder = rf"{tmp_path}/eldr-metrics-\w+"
+    expected = rf"eldr: cannot count metrics in {folder} \(from TMPDIR\): File too large\n"
+    assert re.fullmatch(expected, errors.decode().splitlines(keepends=True)[-1])
+    assert process.returncode == 1
+    assert found("*") == []
 
 
 async def test_what_keeps_it_from_starting_is_one_line() -> None:
@@ -260,6 +441,10 @@ async def test_the_admin_api_changes_all_processes_and_those_that_take_their_pla
         async with s.http.delete(f"{admin}/new", headers=key) as answer:
             assert answer.status == 204
         await until_known({"d1"})
+        assert set(re.findall(r'role="decode",worker="(.+?)"', await page())) == {"d1"}
+        s.process.kill()
+        assert s.process.stderr is not None
+        assert b"UserWarning" not in await s.process.stderr.read()
 
 
 def test_processes_divide_the_limits_so_that_they_hold_together() -> None:

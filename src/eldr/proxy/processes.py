@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,11 +19,18 @@ from pathlib import Path
 from eldr.errors import EldrError
 from eldr.ledger import Ledger
 from eldr.metrics.prometheus import count_in_files
+from eldr.proxy.shared_folder import hold, shared_folder
 
 log = logging.getLogger(__name__)
 
+EARLY_S = 5.0
+"""A process that died within this time of its start may do so again."""
+
 PAUSE_S = 1.0
-"""Before a process that died within this time of its start is begun again."""
+"""Before such a process is begun again."""
+
+MOST_EARLY = 5
+"""So many early deaths in a row of one process end the router: another start of all may help."""
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -74,31 +80,46 @@ class Supervisor:
         self._patience_s = patience_s
         self._rows: dict[int, int] = {}
         self._began_s: dict[int, float] = {}
+        self._early = [0] * len(listeners)
+        self._failure: str | None = None
         self._stopping = False
 
     def run(self) -> None:
-        """Return when all processes have ended. Raises EldrError when the first one could not start."""
+        """Return when all processes have ended.
+
+        Raises EldrError when the first one could not start, or one died again and again.
+        """
         for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._pass_on)
         signal.signal(signal.SIGALRM, self._give_up)
         lifeline, self._life = os.pipe()
-        with tempfile.TemporaryDirectory(prefix="eldr-metrics-") as folder:
-            self._metrics, self._lifeline = Path(folder), lifeline
+        with shared_folder() as folder:
+            self._metrics, self._lifeline = folder, lifeline
             self._wait_until_ready(self._fork(0, restarted=False))
             for row in range(1, len(self._listeners)):
                 os.close(self._fork(row, restarted=False))
             while self._rows:
-                self._ended(os.wait()[0])
+                self._ended(*os.wait())
+        if self._failure is not None:
+            raise EldrError(self._failure)
 
-    def _ended(self, pid: int) -> None:
-        row = self._rows.pop(pid)
-        if self._stopping:
+    def _ended(self, pid: int, status: int) -> None:
+        row = self._rows.pop(pid, None)
+        if row is None or self._stopping:  # None: the first process of a container gets everybody's orphans
             return
         for ledger in self._ledgers.values():
             ledger.clear(row)
-        log.error("router process %d (%d) died; starting another in its place", row, pid)
-        if time.monotonic() - self._began_s[row] < PAUSE_S:
+        died = f"router process {row} ({pid}) died: {_how(status)}"
+        early = time.monotonic() - self._began_s[row] < EARLY_S
+        self._early[row] = self._early[row] + 1 if early else 0
+        if self._early[row] == MOST_EARLY:
+            self._failure = f"{died}; {MOST_EARLY} times in a row within {EARLY_S:g} s of its start"
+            log.error("%s; stopping", self._failure)
+            self._stop()
+            return
+        log.error("%s; starting another in its place", died)
+        if early:
             time.sleep(PAUSE_S)
         if not self._stopping:
             os.close(self._fork(row, restarted=True))
@@ -132,13 +153,13 @@ class Supervisor:
                 if other is not self._listeners[row]:
                     other.close()
             ledgers = {role: ledger.of_process(row) for role, ledger in self._ledgers.items()}
-            count_in_files(self._metrics, row)
+            self._open_files(row)
             listener = self._listeners[row]
             shared = ledgers, self._metrics, restarted, self._lifeline, ready
             self._work(Share(row, len(self._listeners), listener, *shared))
             status = 0
         except EldrError as error:
-            if restarted:
+            if restarted or row > 0:  # else the parent tells
                 log.error("router process %d: %s", row, error)
             with suppress(BrokenPipeError):
                 os.write(ready, str(error).encode())
@@ -148,12 +169,23 @@ class Supervisor:
             sys.stderr.flush()
             os._exit(status)
 
+    def _open_files(self, row: int) -> None:
+        """Make the files that this process counts in, and their folder where something removed it."""
+        try:
+            hold(self._metrics)
+            count_in_files(self._metrics, row)
+        except OSError as error:
+            reason = error.strerror or error
+            raise EldrError(f"cannot count metrics in {self._metrics} (from TMPDIR): {reason}") from None
+
     def _wait_until_ready(self, ready: int) -> None:
         answer = os.read(ready, 65536)
         os.close(ready)
         if answer != b"+" and not self._stopping:
-            self._stop()
-            raise EldrError(answer.decode() or "a router process ended before it was ready; see its log")
+            (pid,) = self._rows
+            _, status = os.waitpid(pid, 0)
+            del self._rows[pid]
+            raise EldrError(answer.decode() or f"a router process ended before it was ready: {_how(status)}")
 
     def _stop(self, *_: object) -> None:
         """Let nobody connect any more, and end all processes, each of which drains."""
@@ -169,4 +201,13 @@ class Supervisor:
 
     def _pass_on(self, number: int, *_: object) -> None:
         for pid in tuple(self._rows):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # it was reaped, and the signal came just then
+                os.kill(pid, number)
+
+
+def _how(status: int) -> str:
+    """How a process ended, of which os.wait tells this status."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit status {code}"
+    return next((known.name for known in signal.Signals if known == -code), f"signal {-code}")

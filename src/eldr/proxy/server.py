@@ -105,17 +105,28 @@ async def _serve(
     if reload is None:  # else it is asked
         text = "SIGHUP changes nothing: there is no file of --config to read again"
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.info, text)
+    if share is not None:
+        _end_with_parent(share.lifeline)
     async with running_app(config, profiles, policies, share, reload, learner) as app:
         await _listen(app, listener, config, share)
 
 
+def _end_with_parent(lifeline: int) -> None:
+    """Take the parent's end as a SIGTERM, which ends a process at once that does not serve yet."""
+    loop = asyncio.get_running_loop()
+
+    def parent_ended() -> None:
+        loop.remove_reader(lifeline)
+        signal.raise_signal(signal.SIGTERM)
+
+    loop.add_reader(lifeline, parent_ended)
+
+
 async def _listen(app: App, listener: socket.socket, config: Config, share: Share | None) -> None:
-    """Serve until a signal, or the parent's end; then, after a notice, refuse connections and drain."""
+    """Serve until a signal; then, after a notice, refuse connections and drain."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    if share is not None:
-        asyncio.get_running_loop().add_reader(share.lifeline, stop.set)
     tls = server_tls(config.security)
     clients = Clients(app.answer, config, app.metrics)
     server = await asyncio.get_running_loop().create_server(
@@ -133,8 +144,6 @@ async def _listen(app: App, listener: socket.socket, config: Config, share: Shar
         gc.freeze()  # what is there now stays; the collector need not look at it with every request
         gc.set_threshold(COLLECTED_AFTER)
         await stop.wait()
-        if share is not None:
-            asyncio.get_running_loop().remove_reader(share.lifeline)
         app.draining.set()
         if config.drain_notice_s:
             log.info("stopping in %g s; /ready says so", config.drain_notice_s)
