@@ -1,6 +1,7 @@
 """What the processes of one router tell each other of requests."""
 
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from adapt.seen import record
 from eldr.adapt import shared
 from eldr.adapt.choice import Choice
-from eldr.adapt.learned import Learned
+from eldr.adapt.learned import Learned, told
 from eldr.adapt.live import Learning
 from eldr.adapt.shared import SharedLearning
 from eldr.proxy.learner import Live
@@ -97,3 +98,13 @@ def test_what_is_told_again_is_no_change(learning: Learning, tmp_path: Path) -> 
     replace(first, profile=other).tell(tmp_path)
     assert follower._followed(now, live, tmp_path).profile.info == other.info
     assert live.decode.reseat.call_count == 2
+
+
+def test_what_another_user_left_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Learned(None, (), Choice("jsq")).tell(tmp_path)
+    known = told(tmp_path)
+    assert known is not None
+    assert known.policy == Choice("jsq")
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+    with pytest.raises(PermissionError, match="another user"):
+        told(tmp_path)

@@ -71,7 +71,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     breaker = {"open_s": 0.1, "longest_open_s": 0.3}
     monkeypatch.setattr(chaos, "SETTINGS", {**chaos.SETTINGS, "health_interval_s": 0.1, "breaker": breaker})
     monkeypatch.setattr(chaos_engine, "CHUNK_S", 0.01)
-    monkeypatch.setattr(chaos, "BREAKERS_S", 0.3)
+    monkeypatch.setattr(chaos, "BREAKERS_S", 0.6)
     monkeypatch.setattr(chaos_lag, "WINDOW_S", 0.5)
 
 

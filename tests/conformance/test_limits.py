@@ -256,6 +256,15 @@ async def test_idle_connections_make_room_for_others_the_longest_idle_first() ->
             assert status_of(await kept.rest()) == 200
 
 
+async def test_a_burst_of_requests_that_is_cut_off_takes_up_no_connection() -> None:
+    async with stack(limits={"connections": 1}) as s:
+        async with connected(s.url) as client:
+            client.writer.write((HEALTH + b"\r\n") * 3000)
+            await client.rest()
+        assert (await s.post(**PROMPT)).status == 200
+        assert await faults(s, "pipelined") == 1
+
+
 async def test_with_all_connections_busy_a_request_is_a_503_and_health_is_answered() -> None:
     async with stack(limits={"connections": 2}) as s, AsyncExitStack() as clients:
         s.prefill[0].faults.hang = True
@@ -272,7 +281,9 @@ async def test_with_all_connections_busy_a_request_is_a_503_and_health_is_answer
         assert await surplus[-1].rest() == b""
         busy.writer.transport.abort()
         surplus[0].writer.transport.abort()
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            while s.prefill[0].running > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         assert await faults(s, "too_many_connections") == 2
         assert s.prefill[0].running == 1
 

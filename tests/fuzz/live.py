@@ -19,7 +19,7 @@ from support.serving import ELDR, free_port, until_healthy
 from support.stack import right_text, stack
 
 T = TypeVar("T")
-LIMITS = {"header_timeout_s": 0.25, "body_timeout_s": 0.25, "keep_alive_s": 0.25, "stall_timeout_s": 0.5}
+LIMITS = {"header_timeout_s": 0.5, "body_timeout_s": 0.5, "keep_alive_s": 0.25, "stall_timeout_s": 0.5}
 BODY_LIMIT_BYTES = 10_000
 LONGEST_S = 5.0
 """No answer may take longer."""

@@ -195,9 +195,9 @@ async def test_a_small_body_that_inflates_to_a_huge_one_is_refused_before_it_has
     body = Body(len(data), 64 * MIB, "gzip")
     body.feed(data)
     tracemalloc.start()
-    with pytest.raises(
-        TooLargeError, match=f"larger than {50 * len(data)} bytes and 50 times its compressed"
-    ):
-        await body.read()
-    assert tracemalloc.get_traced_memory()[1] < 16 * MIB
-    tracemalloc.stop()
+    try:
+        with pytest.raises(TooLargeError, match=f"than {50 * len(data)} bytes and 50 times its compressed"):
+            await body.read()
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()

@@ -5,6 +5,8 @@ import re
 import resource
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -73,22 +75,33 @@ async def test_a_client_that_leaves_is_cancelled_at_once_under_uvloop_too() -> N
             assert process.returncode == 0
 
 
+@contextmanager
+def fewer_descriptors() -> Iterator[None]:
+    """A soft limit that is lower than the hard one, for what starts meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 async def test_the_limit_of_descriptors_is_raised_and_sighup_without_a_file_ends_nothing() -> None:
     port = free_port()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with engines(2, {}) as made:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-        async with serving(*workers(made), "--port", str(port), "--policy", "jsq") as process:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            await until_healthy(f"http://127.0.0.1:{port}")
-            assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
-            process.send_signal(signal.SIGHUP)
-            await asyncio.sleep(0.1)
-            await until_healthy(f"http://127.0.0.1:{port}")
-            process.send_signal(signal.SIGTERM)
-            _, stderr = await asyncio.wait_for(process.communicate(), 10)
-            assert process.returncode == 0
-            assert b"SIGHUP changes nothing" in stderr
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with engines(2, {}) as made, AsyncExitStack() as stack:
+        with fewer_descriptors():
+            args = [*workers(made), "--port", str(port), "--policy", "jsq"]
+            process = await stack.enter_async_context(serving(*args))
+        await until_healthy(f"http://127.0.0.1:{port}")
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+        process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.1)
+        await until_healthy(f"http://127.0.0.1:{port}")
+        process.send_signal(signal.SIGTERM)
+        _, stderr = await asyncio.wait_for(process.communicate(), 10)
+        assert process.returncode == 0
+        assert b"SIGHUP changes nothing" in stderr
 
 
 async def test_a_notice_before_the_end_lets_load_balancers_turn_away(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from aiohttp import web
 from eldr.config import load_config
 from eldr.errors import ConfigError
 from eldr.metrics.decisions import read_decisions
-from eldr.metrics.prometheus import FILE_BYTES
+from eldr.metrics.shared import FILE_BYTES
 from eldr.proxy.processes import MOST_EARLY, part
 from eldr.proxy.server import serve
 from support.mock_engine import engines
@@ -377,7 +377,11 @@ async def test_no_room_for_metrics_is_one_line(found: Callable[[str], list[Path]
     process = await asyncio.create_subprocess_shell(
         f"ulimit -f 100; exec {command}", stderr=asyncio.subprocess.PIPE
     )
-    _, errors = await process.communicate()
+    try:
+        _, errors = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
     folder = rf"{tmp_path}/eldr-metrics-\w+"
     expected = rf"eldr: cannot count metrics in {folder} \(from TMPDIR\): File too large\n"
     assert re.fullmatch(expected, errors.decode().splitlines(keepends=True)[-1])

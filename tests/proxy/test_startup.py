@@ -216,7 +216,7 @@ async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> N
 
 
 async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_stays_in() -> None:
-    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.25) as s:
+    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.5) as s:
         s.decode[0].health_delay_s = 60
         checks = s.decode[0].health_checks
         while s.decode[0].health_checks < checks + 4:  # three were not answered

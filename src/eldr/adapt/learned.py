@@ -1,5 +1,7 @@
 """What a router has learned, put to use, and told to the other processes of one router."""
 
+import math
+import os
 import pickle
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from eldr.adapt.choice import Choice
+from eldr.adapt.round import Answer
 from eldr.files import replacing
 from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Live
@@ -56,10 +59,25 @@ class Learned:
 
 
 def told(folder: Path) -> Learned | None:
-    """What another process wrote down last, if anything."""
+    """What another process wrote down last, if anything. Raises PermissionError for another user's file."""
     try:
         with (folder / FILE).open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():  # reading a pickle runs what it says
+                raise PermissionError(f"{file.name} belongs to another user")
             learned: Learned = pickle.load(file)
             return learned
     except FileNotFoundError:
         return None
+
+
+def gauges_of(answer: Answer) -> dict[str, float]:
+    """What the metrics tell of an answer, by the name in RouterMetrics; NaN for what is not known now."""
+    gauges = {} if answer.drift is None else {"drift_p_value": answer.drift.p_value}
+    if answer.study is None:
+        return gauges
+    names = ("saving", "saving_low", "saving_high", "saving_error")
+    saving = answer.study.saving
+    values = [None] * 4 if saving is None else [saving.ratio, saving.low, saving.high, saving.mean_error]
+    return gauges | {
+        name: math.nan if value is None else value for name, value in zip(names, values, strict=True)
+    }

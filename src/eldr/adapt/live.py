@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eldr.adapt.child import ask
 from eldr.adapt.choice import Choice
-from eldr.adapt.learned import Learned, told
+from eldr.adapt.learned import Learned, gauges_of, told
 from eldr.adapt.refit import ROWS_A_WORKER
 from eldr.adapt.round import Answer, Question
 from eldr.adapt.seats import Seats
@@ -146,7 +146,7 @@ class Learning:
         watch = PoolWatch(live.decode, live.clock, self._config.lost_s)
         self._now = self.begin(live)
         if self._now.profile is not None:
-            self._begin_with(_shape_of(self._now.profile))
+            self._begin_with(self._now.profile.counts_shape)
         self._tuner = Tuner(self._now.policy)
         self._policy_since_s = live.clock.now_s()
         next_s, looked_for = self._policy_since_s + self._config.interval_s, watch.seats().worker_ids
@@ -162,10 +162,12 @@ class Learning:
     async def _look(self, live: Live, seats: Seats) -> float:
         """Ask the child, and do what it says. Returns after how many seconds to look again."""
         asked_s, cpu_s, interval_s = live.clock.now_s(), 0.0, self._config.interval_s
+        capacity = max(KEPT, ROOM_FOR_FITS * ROWS_A_WORKER * len(seats.worker_ids))
+        self._sample.hold(min(capacity, self._room))
         try:
             async with asyncio.timeout(LONGEST_S):
                 answer, cpu_s = await ask(self._question(live, seats))
-            if answer.profile is not None and _shape_of(answer.profile) != self._shape:
+            if answer.profile is not None and answer.profile.counts_shape != self._shape:
                 raise ProfileError(f"expert counts are {self._shape} now, and were others when it was begun")
             self._use(answer, seats, live, asked_s)
             await self._keep(live)
@@ -191,13 +193,11 @@ class Learning:
 
     def _question(self, live: Live, seats: Seats) -> Question:
         now = self._now.profile
-        capacity = max(KEPT, ROOM_FOR_FITS * ROWS_A_WORKER * len(seats.worker_ids))
-        self._sample.hold(min(capacity, self._room))
         return Question(
             sample=self._sample.seen(),
             latest=self._latest.seen(),
             seats=seats,
-            profile=now if now is not None and _shape_of(now) == self._shape else None,
+            profile=now if now is not None and now.counts_shape == self._shape else None,
             since_s=self._since_s,
             model=live.model(),
             top_k=self._shape[2],
@@ -213,7 +213,9 @@ class Learning:
     def _use(self, answer: Answer, seats: Seats, live: Live, asked_s: float) -> None:
         """Do what was found, and tell of it."""
         metrics, before = live.metrics, self._now
-        after = replace(before, gauges=before.gauges | {"learned_from": len(self._sample)} | _gauges(answer))
+        after = replace(
+            before, gauges=before.gauges | {"learned_from": len(self._sample)} | gauges_of(answer)
+        )
         if answer.drift is not None and answer.drift.alarm:
             metrics.drift_alarms.inc()
             log.warning("what is asked has changed: %s", answer.drift)
@@ -238,20 +240,3 @@ class Learning:
             self._said_s = now_s
             study = "" if answer.study is None else f"; {answer.study}"
             log.info("%s%s", answer.why, study)
-
-
-def _shape_of(profile: Profile) -> tuple[int, ...]:
-    return profile.info.layers, profile.info.experts, profile.info.top_k
-
-
-def _gauges(answer: Answer) -> dict[str, float]:
-    """What the metrics tell of an answer, by the name in RouterMetrics; NaN for what is not known now."""
-    gauges = {} if answer.drift is None else {"drift_p_value": answer.drift.p_value}
-    if answer.study is None:
-        return gauges
-    names = ("saving", "saving_low", "saving_high", "saving_error")
-    saving = answer.study.saving
-    values = [None] * 4 if saving is None else [saving.ratio, saving.low, saving.high, saving.mean_error]
-    return gauges | {
-        name: math.nan if value is None else value for name, value in zip(names, values, strict=True)
-    }

@@ -12,7 +12,7 @@ from eldr.bench.signature_map import SignatureMap
 from eldr.errors import ConfigError
 from eldr.files import replacing
 
-OURS, DEFAULT = "#d1495b", "#009E73"
+OURS, DEFAULT_POLICY = "#d1495b", "#009E73"
 GREYS = ("#22303c", "#5b7083", "#8fa1b1", "#b9c4ce", "#7a8b6f", "#a9b79b")
 CYCLE = (
     "#1b6ca8",
@@ -159,7 +159,7 @@ def policy_color(policy: str) -> str:
     """Greys for the baselines, so that the eye goes to the others."""
     if policy in BASELINES:
         return GREYS[BASELINES.index(policy)]
-    return DEFAULT if policy == "soft_locality" else OURS
+    return DEFAULT_POLICY if policy == "soft_locality" else OURS
 
 
 def _first_repeats(runs: Sequence[PolicyRun]) -> list[PolicyRun]:

@@ -19,7 +19,11 @@ from eldr.program import run
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A benchmark's place on the page. name: of its JSON file; replayed: made by `eldr.bench.replay`."""
+    """A benchmark's place on the page. name: of its JSON file; replayed: made by `eldr.bench.replay`.
+
+    times: whether they are shown. They say nothing where active experts cost none and policies ran one after
+    the other, on a machine with other work.
+    """
 
     name: str
     title: str
@@ -27,6 +31,7 @@ class Section:
     text: str
     plots: tuple[tuple[str, str], ...]
     replayed: bool = False
+    times: bool = True
 
 
 SECTIONS = (
@@ -36,10 +41,10 @@ SECTIONS = (
         "make bench-active-experts",
         "Mixed-domain traffic, every policy in turn over the same engines.",
         (
-            ("active_experts_k4.png", "Active experts and TPOT by policy"),
             ("active_experts_k4_active_experts.png", "Active experts over time"),
             ("active_experts_k4_placement.png", "Who went where"),
         ),
+        times=False,
     ),
     Section(
         "tpot_wide",
@@ -69,6 +74,7 @@ SECTIONS = (
             ("demo_signatures.png", "Signatures and centroids"),
             ("demo_placement.png", "Who went where"),
         ),
+        times=False,
     ),
 )
 
@@ -101,9 +107,9 @@ def _section(section: Section, report: Report, folder: Path) -> str:
         f"## {section.title}\n",
         f"`{section.command}`, {report.created_at[:10]}. {section.text}\n",
         _replayed(report) if section.replayed else _run(report),
-        markdown_table(report) + "\n",
-        *(f"- {sentence}" for sentence in findings(report)),
-        _repeats(report),
+        markdown_table(report, times=section.times) + "\n",
+        *(f"- {sentence}" for sentence in findings(report, times=section.times)),
+        _repeats(report) if section.times else "",
         *(f"![{text}](bench/{file})\n" for file, text in section.plots if (folder / file).exists()),
         _machine(report),
     ]
@@ -191,9 +197,10 @@ def readme_part(folder: Path) -> str:
 
 def _tpot(report: Report) -> str:
     """Each policy's median TPOT against the best baseline's."""
-    return ", ".join(
+    changes = (
         f"{gain.tpot_p50.ratio:+.1%} with {gain.policy} ({gain.tpot_p50.baseline})" for gain in report.gains
     )
+    return ", ".join(changes) or "not compared"
 
 
 def _needed(folder: Path, name: str) -> Report:

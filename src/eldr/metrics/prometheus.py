@@ -1,8 +1,6 @@
 """The router's Prometheus metrics. Names, labels and definitions: docs/metrics.md."""
 
 import math
-import os
-import warnings
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Iterable, Sequence
@@ -10,13 +8,11 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from eldr.metrics.records import RequestRecord
+from eldr.metrics.shared import MergedMetrics
 from eldr.types import Decision
 
 # vLLM's own buckets (0.32), so that histograms of router and engines can be drawn over each other; for gaps
@@ -41,49 +37,6 @@ SIMILARITY_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0
 
 COUNTED_AT_ONCE = 256
 """Values of a histogram, or requests, after which what was noted is counted, if nobody has read it."""
-
-
-FILE_BYTES = 1 << 20
-"""Of a file that metrics are counted in, from the start: room for those of some 1,000 workers."""
-
-
-def count_in_files(folder: Path, row: int) -> None:
-    """Count in files of a folder from now on, where other processes can read it.
-
-    A process that takes the place of a dead one, with its `row`, counts on from where that one stood. Raises
-    OSError where there is no room: a sparse file would end the process with SIGBUS later.
-    """
-    for kind in ("counter", "gauge_all", "histogram"):
-        with (folder / f"{kind}_{row}.db").open("ab") as file:
-            file.write(bytes(max(FILE_BYTES - file.tell(), 0)))
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    values.ValueClass = values.MultiProcessValue(lambda: row)  # type: ignore[no-untyped-call]
-    warnings.filterwarnings("ignore", "Removal of labels")  # _Merged leaves them out
-
-
-class _Merged(Collector):
-    """Counters and histograms of all processes, added up, and the gauges of this one.
-
-    Gauges read the ledger, which all processes share, and tell which workers are there: what files hold of
-    others is left out.
-    """
-
-    def __init__(self, own: Collector, folder: Path) -> None:
-        self._own, self._folder = own, str(folder)
-
-    def collect(self) -> Iterable[Metric]:
-        gauges = [metric for metric in self._own.collect() if metric.type == "gauge"]
-        there = {_worker(sample) for gauge in gauges for sample in gauge.samples}
-        for metric in MultiProcessCollector(None, self._folder).collect():  # type: ignore[no-untyped-call]
-            if metric.type != "gauge":
-                metric.samples = [sample for sample in metric.samples if _worker(sample) in there]
-                yield metric
-        yield from gauges
-
-
-def _worker(sample: Sample) -> tuple[str | None, str | None]:
-    """Role and name of the worker that a sample is of; None twice for a sample of all."""
-    return sample.labels.get("role"), sample.labels.get("worker")
 
 
 class QuickCounter(Counter):
@@ -216,7 +169,7 @@ class RouterMetrics:
         )
         self._band = self._histogram("eldr_band_size", "Workers that the policy chose between.", BAND_BUCKETS)
         self._similarity = self._histogram(
-            "eldr_similarity", "Cosine of signature and the chosen worker's centroid.", SIMILARITY_BUCKETS
+            "eldr_similarity", "Similarity of request and chosen worker, as compared.", SIMILARITY_BUCKETS
         )
 
     def decided(self, decision: Decision, seconds: float) -> None:
@@ -254,7 +207,7 @@ class RouterMetrics:
     def exposition(self) -> bytes:
         """The text that Prometheus scrapes: of all processes, whichever is asked."""
         shared = self._shared
-        return generate_latest(self.registry if shared is None else _Merged(self.registry, shared))
+        return generate_latest(self.registry if shared is None else MergedMetrics(self.registry, shared))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return QuickCounter(name, text, labels, registry=self.registry)

@@ -73,6 +73,11 @@ class Profile:
         """K, the decode workers that it was fitted for."""
         return len(self.centroids)
 
+    @property
+    def counts_shape(self) -> tuple[int, int, int]:
+        """Layers, experts and top-k of the counts that it is for."""
+        return self.info.layers, self.info.experts, self.info.top_k
+
     def signature_transform(self) -> SignatureTransform:
         """Return the transform that gives signatures comparable with the centroids."""
         return SignatureTransform.fitted(self.info.transformation, self.idf, self.kept_layers)

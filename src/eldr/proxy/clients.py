@@ -55,7 +55,7 @@ class Clients:
 
     async def _turn_away(self, request: Request) -> Response:
         request.keep_alive = False
-        if request.method != "POST":
+        if request.method != "POST" or len(self.connections) <= self._most:
             return await self.handler(request)
         self.metrics.client_faults.labels("too_many_connections").inc()
         return error_answer(503, f"{self._most} clients are connected and busy; try again", "overloaded", 1)

@@ -113,7 +113,7 @@ class ClientConnection(asyncio.Protocol):
             self._request.keep_alive = False
 
     def end(self, kind: str, text: str) -> None:
-        """End the connection at once, by the client's fault; for metrics and log."""
+        """End the connection at once; kind and text are for metrics and the log."""
         self._count(kind, text)
         self.abort()
 
@@ -206,7 +206,8 @@ class ClientConnection(asyncio.Protocol):
     def _go_on(self, request: Request) -> None:
         """Begin the next request once the body of this one, which has been answered, has ended."""
         if (
-            request.body.malformed
+            self._transport.is_closing()
+            or request.body.malformed
             or self._clients.draining
             or (request.body.complete and not request.keep_alive)
         ):

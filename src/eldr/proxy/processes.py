@@ -18,7 +18,7 @@ from pathlib import Path
 
 from eldr.errors import EldrError
 from eldr.ledger import Ledger
-from eldr.metrics.prometheus import count_in_files
+from eldr.metrics.shared import count_in_files
 from eldr.proxy.shared_folder import hold, shared_folder
 
 log = logging.getLogger(__name__)

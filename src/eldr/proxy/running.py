@@ -86,16 +86,23 @@ async def running_app(
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
-        if profiles.learned is not None and guard.may_be(profiles.learned.info.model):
-            profile = profiles.learned
-            signer.use(profile)
-            decode.set_centroids(profile.centroids, one_each=False)
+        profile = _with_learned(profiles, guard, signer, decode)
         if learner is not None:
             folder = share.metrics if share else None
             live = Live(decode, signer, metrics, clock, profile, lambda: guard.model, folder)
             await behind.enter_async_context(_background(learner.run(live)))
         await _administered(behind, config, membership, share)
         yield App(router, upstream, (prefill, decode), membership, metrics, config)
+
+
+def _with_learned(profiles: Profiles, guard: ModelGuard, signer: Signer, decode: Fleet) -> Profile | None:
+    """Use what was learned before, if it is of the workers' model; return the profile that is in use."""
+    learned = profiles.learned
+    if learned is None or not guard.may_be(learned.info.model):
+        return profiles.given
+    signer.use(learned)
+    decode.set_centroids(learned.centroids, one_each=False)
+    return learned
 
 
 def _fleets(

@@ -130,7 +130,11 @@ async def _listen(app: App, listener: socket.socket, config: Config, share: Shar
     tls = server_tls(config.security)
     clients = Clients(app.answer, config, app.metrics)
     server = await asyncio.get_running_loop().create_server(
-        clients.connection, sock=listener, backlog=1024, ssl=tls
+        clients.connection,
+        sock=listener,
+        backlog=1024,
+        ssl=tls,
+        ssl_handshake_timeout=config.limits.header_timeout_s if tls else None,
     )
     try:
         host, port = listener.getsockname()[:2]

@@ -9,22 +9,26 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from eldr.errors import EldrError
 
 PREFIX = "eldr-metrics-"
 
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A new folder, removed in the end; those that killed routers left are removed now."""
+    """A new folder, removed in the end; those that killed routers left are removed now. Raises EldrError."""
     _remove_stale()
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
-        lock = hold(Path(name))
+    with ExitStack() as kept:
         try:
-            yield Path(name)
-        finally:
-            os.close(lock)
+            folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX)))
+            kept.callback(os.close, hold(folder))
+        except OSError as error:
+            reason = error.strerror or error
+            raise EldrError(f"cannot make a folder in {tempfile.gettempdir()} (TMPDIR): {reason}") from None
+        yield folder
 
 
 def hold(folder: Path) -> int:
@@ -38,7 +42,7 @@ def hold(folder: Path) -> int:
 def _remove_stale() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # another user's, or held
-            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder)

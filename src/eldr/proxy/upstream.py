@@ -33,8 +33,8 @@ KEEP_ALIVE_S = 2.0
 MAX_IDLE = 1024
 """Idle connections kept for a worker; those above are closed."""
 
-OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
-"""Of a new connection, that say nothing of the worker: no descriptor, memory or port is left."""
+OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Of a new connection, that say nothing of the worker: no descriptor or memory is left."""
 
 
 class RefusedError(UpstreamError):
