@@ -49,13 +49,14 @@ def _cells(report: Report, entry: Row) -> list[str]:
     ]
 
 
-def rich_table(report: Report) -> Table:
+def rich_table(report: Report, *, times: bool = True) -> Table:
     """The table for a terminal of at least 100 columns."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
+    shown = range(len(COLUMNS)) if times else TIMELESS
+    for column in (COLUMNS[place] for place in shown):
         table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
     for line in cells(report):
-        table.add_row(*line, style=None if line[0] in BASELINES else "bold green")
+        table.add_row(*(line[place] for place in shown), style=None if line[0] in BASELINES else "bold green")
     return table
 
 

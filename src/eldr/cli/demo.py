@@ -27,9 +27,9 @@ CHOICES = [name for name in POLICIES.names() if name != "domain_label"]
 """domain_label needs a table of workers, which nobody has made here."""
 
 NARROW = (
-    "Active experts are exact. TPOT is not telling here: the engines share {cores} cores, and the embedded "
-    "model fits into the processor's cache, where active experts cost nothing. `eldr demo --wide` serves it "
-    "memory-bound, as on a GPU."
+    "Active experts are exact. Times are left out, since they say nothing here: the engines share {cores} "
+    "cores, and the embedded model fits into the processor's cache, where active experts cost nothing. "
+    "`eldr demo --wide` serves it memory-bound, as on a GPU."
 )
 WIDE = "Active experts are exact. TPOT is noisy: the engines share {cores} cores and one memory."
 
@@ -70,7 +70,7 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
     report = make_report(experiment)
     files = write_report(experiment, report)
-    _show(console, report, WIDE if wide else NARROW)
+    _show(console, report, times=wide or model is not None)
     console.print(
         f"\nReport: {files[0].parent} (plots, records and all numbers; docs/demo.md says what is what)"
     )
@@ -89,10 +89,12 @@ def _check_writable(folder: Path) -> None:
         ) from error
 
 
-def _show(console: Console, report: Report, note: str) -> None:
+def _show(console: Console, report: Report, *, times: bool) -> None:
+    """Print the table; with times where the model is not so small that an active expert costs nothing."""
+    note = WIDE if times else NARROW
     console.print()
-    console.print(rich_table(report), soft_wrap=False)
+    console.print(rich_table(report, times=times), soft_wrap=False)
     console.print()
-    for sentence in findings(report):
+    for sentence in findings(report, times=times):
         console.print(f"• {sentence}")
     console.print(note.format(cores=os.cpu_count()), style="dim")
