@@ -57,7 +57,7 @@ def alive(groups: set[int]) -> set[int]:
     return found
 
 
-def test_a_small_demo_compares_policies_and_changes_no_output(tmp_path: Path) -> None:
+def test_a_small_demo_shows_the_gain_and_changes_no_output(tmp_path: Path) -> None:
     out = tmp_path / "report"
     policies = ["round_robin", "locality_band", "soft_locality"]
     demo = start(out, *TINY, *(word for policy in policies for word in ("--policy", policy)))
@@ -72,8 +72,7 @@ def test_a_small_demo_compares_policies_and_changes_no_output(tmp_path: Path) ->
         assert sum(row["per_worker"].values()) == row["requests"] == 20
         assert 4 <= row["active_experts"] <= 64  # top_k to the number of experts
         assert 0 < row["tpot_p50_ms"] <= row["tpot_p99_ms"]
-    blind, *others = (report["against_mixed"][policy] for policy in policies)
-    assert max(others) < blind + 0.05  # batches of so small a run hardly differ
+    assert report["against_mixed"]["locality_band"] < report["against_mixed"]["round_robin"]
     assert len(list(read_records(out / "records.jsonl"))) == 60
     for name in ("active_experts", "policies", "signatures", "placement"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
