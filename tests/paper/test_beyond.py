@@ -151,6 +151,12 @@ def test_the_page_is_made_of_the_numbers(tmp_path: Path) -> None:
     assert "1.20 times" in text
 
 
+@pytest.mark.parametrize(("oracle", "beyond"), [(-4.0, 1), (-6.0, 0)])
+def test_a_median_that_no_oracle_reaches_is_told_from_one_that_we_missed(oracle: float, beyond: int) -> None:
+    missed = saved(change(-3, -1, 2), BAND_CHANGE, **{next(iter(ORACLES)): change(oracle, -1, 1)})
+    assert f"In {beyond} of the 1 cases in which `soft_locality` misses" in page.oracles(missed)
+
+
 def test_rules_that_count_lengths_are_compared_where_these_differ_and_where_not() -> None:
     soft, plain = change(-6, -2, -1), change(-5, -4, -1)
     differ = saved(soft, BAND_CHANGE, **{"without stays": plain})

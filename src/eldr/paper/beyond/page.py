@@ -128,7 +128,17 @@ def oracles(saved: Saved) -> str:
         for rule in (*known, SOFT, BAND)
     ]
     best = -sum(row.best_oracle for row in saved.rows) / len(saved.rows)
-    return table(head, [*rows, ["best oracle of each case", "", "", f"{best:+.1f} %", "100 %"]])
+    shown = table(head, [*rows, ["best oracle of each case", "", "", f"{best:+.1f} %", "100 %"]])
+    missed = saved.below_band(SOFT)
+    return f"{shown}\n\n{_out_of_reach(len(saved.beyond_oracles(missed)), len(missed))}" if missed else shown
+
+
+def _out_of_reach(beyond: int, missed: int) -> str:
+    """Whether better knowledge would have reached the band's median."""
+    return (
+        f"In {beyond} of the {missed} cases in which `{SOFT}` misses the band's median, every oracle misses "
+        "it, too: that median is bought with the tail."
+    )
 
 
 def lengths(saved: Saved) -> str:

@@ -65,6 +65,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """The largest reduction of the mean TPOT that an oracle reached, percent."""
         return max(-self.rules[name].mean.mean for name in ORACLES if name in self.rules)
 
+    @property
+    def best_median(self) -> float:
+        """The lowest change of the median TPOT that an oracle reached, percent."""
+        return min(self.rules[name].p50.mean for name in ORACLES if name in self.rules)
+
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """docs/bench/beyond.json. created_at: UTC, ISO 8601."""
@@ -85,6 +90,10 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     def below_band(self, rule: str) -> list[Row]:
         """Cases in which the rule's median is above the band's by more than the seeds' spread."""
         return [row for row in self.rows if row.rules[rule].over_band.low > 0]
+
+    def beyond_oracles(self, rows: Sequence[Row]) -> list[Row]:
+        """Those of these cases in which no oracle's median is as low as the band's."""
+        return [row for row in rows if row.rules[BAND].p50.mean < row.best_median]
 
     def above_jsq(self, rule: str) -> list[Row]:
         """Cases in which the rule's p99 is above JSQ's by more than the seeds' spread."""
