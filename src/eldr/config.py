@@ -200,11 +200,13 @@ def check_url(worker: WorkerConfig) -> None:
     """Raise ConfigError for a URL that is not the root of an HTTP server."""
     try:
         parts = urlsplit(worker.url)
-        right = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        only_root = f"{parts.scheme}://{parts.netloc}" == worker.url and " " not in worker.url
+        right = only_root and parts.scheme in ("http", "https") and parts.hostname and not parts.username
         _ = parts.port  # raises for a port that is not a number below 65536
+        (parts.hostname or "").encode("idna")  # raises for a name that no resolver takes
     except ValueError:
         right = False
-    if not right or parts.path or parts.username:
+    if not right:
         raise ConfigError(f"worker {worker.name!r}: {worker.url!r} is not of the form http://HOST:PORT")
 
 

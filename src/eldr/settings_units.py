@@ -14,10 +14,10 @@ SecondsOrNone = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 FORMS = {
-    r"^[A-Za-z0-9._-]{1,64}$": "1 to 64 letters, digits, dots, dashes or underscores",
-    r"^https?://[A-Za-z0-9._-]+:\d{1,5}$": "http://NAME:PORT or https://NAME:PORT",
+    r"^[A-Za-z0-9._-]{1,64}\Z": "1 to 64 letters, digits, dots, dashes or underscores",
+    r"^https?://[A-Za-z0-9._-]+:\d{1,5}\Z": "http://NAME:PORT or https://NAME:PORT",
     r"^https?://[^/?#\s]": "a URL like http://HOST:4318/v1/traces",
-    r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$": "the name of a header",
+    r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z": "the name of a header",
 }
 """Patterns of texts in settings, each with what an operator is told that it means."""
 

@@ -165,9 +165,9 @@ async def test_a_new_model_behind_the_same_name_gets_a_profile_of_its_own(
 async def test_what_was_found_for_a_model_that_is_gone_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, profile = learning(), domain_profile(DOMAINS[:2])
 
-    async def meanwhile(_: object) -> tuple[Answer, float]:
+    async def meanwhile(_: object) -> Answer:
         learner._begin_with((3, 4, TOP_K))
-        return Answer(profile, "new centroids"), 0.01
+        return Answer(profile, "new centroids")
 
     monkeypatch.setattr(live, "ask", meanwhile)
     async with stack(policy="locality_band", profile=profile, learner=learner) as router:
@@ -181,8 +181,8 @@ async def test_a_profile_that_could_not_be_saved_is_saved_later(
 ) -> None:
     profile, answers = domain_profile(DOMAINS[:2]), iter([True])
 
-    async def once(_: object) -> tuple[Answer, float]:
-        return Answer(profile if next(answers, False) else None, "made"), 0.0
+    async def once(_: object) -> Answer:
+        return Answer(profile if next(answers, False) else None, "made")
 
     monkeypatch.setattr(live, "ask", once)
     file = tmp_path / "folder" / "learned"
@@ -218,11 +218,11 @@ async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.Monkey
 async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Question] = []
 
-    async def change(question: Question) -> tuple[Answer, float]:
+    async def change(question: Question) -> Answer:
         asked.append(question)
         saved = Saving(0.06, 0.05, 0.08, 0.01)
         study = Study(60, None, (), saved, None)
-        return Answer(None, "changed", study=study, tuner=Tuner(Choice("jsq"))), 0.01
+        return Answer(None, "changed", study=study, tuner=Tuner(Choice("jsq")))
 
     monkeypatch.setattr(live, "ask", change)
     profile = domain_profile(DOMAINS[:2], tau=0.3)

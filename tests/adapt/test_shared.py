@@ -1,5 +1,6 @@
 """What the processes of one router tell each other of requests."""
 
+import fcntl
 import logging
 import os
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from adapt.seen import record
 from eldr.adapt import shared
 from eldr.adapt.choice import Choice
-from eldr.adapt.learned import Learned, told
+from eldr.adapt.learned import FILE, Learned, told
 from eldr.adapt.live import Learning
 from eldr.adapt.shared import SharedLearning
 from eldr.proxy.learner import Live
@@ -82,6 +83,42 @@ def test_what_cannot_be_used_leaves_all_as_it_is(
     with caplog.at_level(logging.ERROR):
         assert follower._followed(now, cast(Live, None), Path()) is now
     assert "routes as before" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"half a file", None])
+def test_a_process_that_takes_anothers_place_learns_on_without_what_it_cannot_read(
+    learning: Learning,
+    tmp_path: Path,
+    content: bytes | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Learned(domain_profile(), ("d0", "d1"), Choice("jsq")).tell(tmp_path)
+    if content is None:
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    else:
+        (tmp_path / FILE).write_bytes(content)
+    live = Mock(folder=tmp_path, profile=None)
+    live.decode.pool.view().worker_ids = ("d0", "d1")
+    with caplog.at_level(logging.ERROR):
+        begun = learning.begin(live)
+    assert (begun.profile, begun.policy) == (None, Choice("locality_band"))
+    assert "begins without it" in caplog.text
+    live.metrics.refits.labels.assert_called_once_with("failed")
+    begun.tell(tmp_path)  # as after the next look
+    monkeypatch.undo()
+    known = told(tmp_path)
+    assert known is not None
+    assert known.policy == Choice("locality_band")
+
+
+def test_a_folder_that_was_removed_is_made_again_for_this_user_and_held(tmp_path: Path) -> None:
+    folder = tmp_path / "eldr-metrics-x"
+    Learned(None, (), Choice("jsq")).tell(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    lock = os.open(folder, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_what_is_told_again_is_no_change(learning: Learning, tmp_path: Path) -> None:

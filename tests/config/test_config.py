@@ -87,6 +87,12 @@ def test_options_given_alone_are_for_the_policy_of_the_file(tmp_path: Path) -> N
         ({"decode": ["http://b:2/v1"]}, r"'http://b:2/v1' is not of the form"),
         ({"decode": ["ftp://b:2"]}, r"'ftp://b:2' is not of the form"),
         ({"decode": ["http://"]}, r"is not of the form"),
+        ({"decode": ["http://10.0.0..3:80"]}, r"'http://10.0.0..3:80' is not of the form"),
+        ({"decode": [f"http://{'b' * 64}:80"]}, r"is not of the form"),
+        ({"decode": ["http://a b:80"]}, r"'http://a b:80' is not of the form"),
+        ({"decode": ["http://a\nb:80"]}, r"is not of the form"),
+        ({"decode": ["d\n=http://b:2"]}, r"'d\\n': expected 1 to 64 letters"),
+        ({"label_header": "x-label\n"}, r"'x-label\\n': expected the name of a header"),
     ],
 )
 def test_bad_settings_name_key_and_value(overrides: dict[str, Any], message: str) -> None:

@@ -64,7 +64,7 @@ async def routed(
     policies = create_policy("jsq", rng=rng), create_policy("locality_band", rng=rng)
     config = reload.load() if reload else load_config(None, {"wait_s": wait_s, **settings})
     async with (
-        running_app(config, Profiles(profile), policies, None, reload) as app,
+        running_app(config, Profiles(profile), lambda _: policies, None, reload) as app,
         served(app, config) as url,
         aiohttp.ClientSession() as http,
     ):

@@ -25,7 +25,7 @@ async def test_a_restarted_router_sees_the_load_that_it_did_not_start(policy: st
         urls = {"prefill": [prefill[0].url], "decode": [engine.url for engine in decode]}
         config, rng = load_config(None, urls), np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
-        async with running_app(config, Profiles(), policies) as app, served(app, config) as url:
+        async with running_app(config, Profiles(), lambda _: policies) as app, served(app, config) as url:
 
             async def ask() -> str:
                 async with client.http.post(url + COMPLETIONS, json=PROMPT) as answer:

@@ -48,7 +48,7 @@ async def routing(
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng)
     async with (
-        running_app(config, Profiles(profile), policies, learner=learner) as app,
+        running_app(config, Profiles(profile), lambda _: policies, learner=learner) as app,
         served(app, config) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http,
     ):

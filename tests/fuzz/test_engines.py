@@ -105,7 +105,7 @@ async def _router() -> AsyncIterator[tuple[EvilEngine, Router]]:
     config = load_config(None, {"prefill": [url], "decode": [url], "retry": {"burst": 1_000_000}, **often})
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy("jsq", rng=rng)
-    async with running_app(config, Profiles(), policies) as app, served(app, config) as router_url:
+    async with running_app(config, Profiles(), lambda _: policies) as app, served(app, config) as router_url:
         yield engine, Router(int(router_url.rpartition(":")[2]), MockEngine({}))
     server.close()
 

@@ -1,5 +1,7 @@
 """The decision log: whole lines, rotated by size, that hold what a replay needs."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,49 @@ def test_one_file_is_begun_again(tmp_path: Path) -> None:
     log.close()
     assert [file.name for file in tmp_path.iterdir()] == ["d.jsonl"]
     assert [line.decided_s for line in read_decisions(tmp_path / "d.jsonl")][-1] == 19.0
+
+
+@pytest.mark.parametrize("files", [1, 2, 4])
+def test_what_keeps_a_new_file_from_being_made_costs_no_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    log = DecisionLog(str(tmp_path / "d.jsonl"), 1000, files)
+    for number in range(20):
+        log.write(END, [decided(float(number))])
+
+    def lines() -> list[float]:
+        return sorted(line.decided_s for file in tmp_path.glob("d.*") for line in read_decisions(file))
+
+    before = lines()
+    with monkeypatch.context() as out_of_descriptors:
+        out_of_descriptors.setattr("eldr.metrics.decisions.os.open", no_descriptors)
+        failed = 0
+        for number in range(20, 30):
+            try:
+                log.write(END, [decided(float(number))])
+            except OSError as error:
+                failed += error.errno == errno.EMFILE
+        assert failed > 5
+    assert set(before) <= set(lines())
+    log.write(END, [decided(99.0)])
+    log.close()
+    assert lines()[-1] == 99.0
+    assert len(list(tmp_path.iterdir())) == files
+
+
+def no_descriptors(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_files_move_up_only_to_a_gap(tmp_path: Path) -> None:
+    log = DecisionLog(str(tmp_path / "d.jsonl"), 1, 4)
+    for number in range(4):
+        log.write(END, [decided(float(number))])
+    (tmp_path / "d.jsonl.1").unlink()  # as after a rotation that failed on its way
+    log.write(END, [decided(4.0)])
+    log.close()
+    kept = {file.name: [line.decided_s for line in read_decisions(file)] for file in tmp_path.iterdir()}
+    assert kept == {"d.jsonl": [4.0], "d.jsonl.1": [3.0], "d.jsonl.2": [1.0], "d.jsonl.3": [0.0]}
 
 
 def test_an_old_file_is_continued(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eldr import __version__
+from eldr.metrics.decisions import read_decisions
 from eldr.metrics.records import read_records
 from eldr.proxy.signer import Signer
 from support.raw import exchange, post, status_of
@@ -109,9 +110,17 @@ async def test_headers_that_are_no_text_fail_nothing(tmp_path: Path) -> None:
     assert len(record.request_id) == 32
 
 
-async def test_a_full_disk_fails_no_request() -> None:
-    async with stack(records="/dev/full") as s:
-        assert (await s.post(**PROMPT)).status == 200
+async def test_a_full_disk_fails_no_request_and_costs_no_line_of_another_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    decisions = tmp_path / "decisions.jsonl"
+    async with stack(records="/dev/full", observe={"decision_log": str(decisions)}) as s:
+        for _ in range(3):
+            assert (await s.post(**PROMPT)).status == 200
+        assert await s.metric("eldr_lost_lines_total", file="records") == 3
+        assert await s.metric("eldr_lost_lines_total", file="decision_log") == 0
+    assert len(list(read_decisions(decisions))) == 3
+    assert caplog.text.count("lines are lost") == 1
 
 
 async def test_a_body_over_the_limit_is_a_413() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eldr.config import load_config
 from eldr.errors import ConfigError, EldrError, NoWorkerError, ProfileError
-from eldr.policy import create_policy
+from eldr.policy import Policy, create_policy
 from eldr.pool import Worker
 from eldr.profile.artifact import Profile
 from eldr.proxy.models import ModelGuard
@@ -42,7 +42,7 @@ async def start(
     urls = {"prefill": [prefill.url], "decode": [engine.url for engine in decode]}
     config = load_config(None, {"wait_s": wait_s, **urls})
     jsq = create_policy("jsq", rng=np.random.default_rng(0))
-    async with running_app(config, Profiles(profile, learned), (jsq, jsq)):
+    async with running_app(config, Profiles(profile, learned), lambda _: (jsq, jsq)):
         pass
 
 
@@ -114,6 +114,32 @@ async def test_what_was_learned_of_another_model_keeps_no_router_from_starting(
         assert (await router.metric("eldr_similarity_count") == 1) == signature
 
 
+@pytest.mark.parametrize(("learned_of", "in_use"), [("mock", "learned"), ("other", "given")])
+async def test_the_policy_is_the_one_of_the_profile_in_use(learned_of: str, in_use: str) -> None:
+    given, learned = domain_profile(tau=0.2), domain_profile(model=learned_of, tau=0.9)
+    made: dict[str, Policy] = {}
+
+    def policies(profile: Profile | None) -> tuple[Policy, Policy]:
+        jsq, decode = (create_policy("jsq", rng=np.random.default_rng(0)) for _ in range(2))
+        made["given" if profile is given else "learned"] = decode
+        return jsq, decode
+
+    async with two_and_one() as (prefill, decode):
+        urls = {"prefill": [prefill.url], "decode": [engine.url for engine in decode]}
+        config = load_config(None, {"wait_s": 20, **urls})
+        async with running_app(config, Profiles(given, learned), policies) as app:
+            _, decoding = app._fleets
+            assert decoding.policy is made[in_use]
+
+
+async def test_where_neither_profile_fits_it_is_the_given_one_that_keeps_the_router_from_starting() -> None:
+    async with two_and_one() as (prefill, decode):
+        given, learned = domain_profile(model="other"), domain_profile(model="another")
+        error = await refusal(prefill, decode, given, learned=learned)
+        assert isinstance(error, ProfileError)
+        assert "fitted for model 'other', worker p0 serves 'mock'" in str(error)
+
+
 async def test_what_was_learned_asks_for_no_counts() -> None:
     async with two_and_one() as (prefill, decode):
         prefill.faults.no_counts = True
@@ -151,6 +177,19 @@ async def test_a_model_named_by_its_folder_is_the_same_model() -> None:
         for engine in (prefill, *decode):
             engine.model, engine.root = "served-name", "/some/where/mock"
         await start(prefill, decode, domain_profile(model="/else/where/mock"))
+
+
+@pytest.mark.parametrize(("status", "let_in"), [(401, True), (404, False), (405, False), (503, False)])
+async def test_what_lists_no_models_is_no_engine_unless_it_wants_a_key(status: int, let_in: bool) -> None:
+    async with two_and_one() as (prefill, decode):
+        for engine in decode:
+            engine.models_status = status
+        if let_in:
+            await start(prefill, decode)
+        else:
+            error = await refusal(prefill, decode)
+            assert isinstance(error, NoWorkerError)
+            assert f"answers /v1/models with {status}; is it an engine?" in str(error)
 
 
 async def test_workers_of_two_models_are_refused() -> None:

@@ -33,7 +33,13 @@ def test_an_engine_that_does_not_tell_is_not_made_to(usage: dict[str, Any]) -> N
     assert read_usage(usage) == Usage(prompt_tokens=9)
 
 
-@pytest.mark.parametrize("usage", [None, 3, [], "x", {}, {"prompt_tokens": "9", "output_tokens": True}])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *(None, 3, [], "x", {}, {"prompt_tokens": "9", "output_tokens": True}),
+        {"prompt_tokens": -1, "completion_tokens": 2**63},
+    ],
+)
 def test_anything_else_says_nothing(usage: object) -> None:
     assert read_usage(usage) == Usage()
 

@@ -107,6 +107,7 @@ class MockEngine:
     faults: Faults = field(default_factory=Faults)
     cached_tokens: int | None = None
     healthy: bool = True
+    models_status: int = 200
     health_delay_s: float = 0.0
     foreign: int = 0
     received: list[Received] = field(default_factory=list)
@@ -164,6 +165,8 @@ class MockEngine:
         return web.Response(text="# TYPE vllm:num_requests_running gauge\n" + "\n".join(lines) + "\n")
 
     async def _models(self, _: web.Request) -> web.Response:
+        if self.models_status != 200:
+            return web.Response(status=self.models_status)
         card = {"id": self.model, "object": "model", "created": 1, "owned_by": "vllm", "root": self.root}
         return web.json_response({"object": "list", "data": [card]})
 

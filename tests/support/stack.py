@@ -121,7 +121,7 @@ async def stack(
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
         async with (
-            running_app(config, Profiles(profile, learned), policies, learner=learner) as app,
+            running_app(config, Profiles(profile, learned), lambda _: policies, learner=learner) as app,
             served(app, config) as url,
         ):
             timeout = aiohttp.ClientTimeout(total=15)

@@ -7,6 +7,7 @@ router, which sends nothing but what it made itself. It ends with the answer: no
 import asyncio
 import os
 import pickle
+import resource
 import sys
 from typing import IO
 
@@ -21,8 +22,8 @@ class ChildError(EldrError):
     """The child died; the message says how."""
 
 
-async def ask(question: Question) -> tuple[Answer, float]:
-    """The answer, and the CPU seconds that it took. Raises ChildError. Cancelling stops the child."""
+async def ask(question: Question) -> Answer:
+    """The answer. Raises ChildError. Cancelling stops the child."""
     with os.fdopen(os.memfd_create("eldr-adapt"), "w+b") as file:  # a router may have no disk to write to
         await asyncio.to_thread(_write, file, question)
         child = await asyncio.create_subprocess_exec(
@@ -50,17 +51,21 @@ def _write(file: IO[bytes], question: Question) -> None:
     file.seek(0)
 
 
-def _loaded(told: bytes) -> tuple[Answer, float]:
-    loaded: tuple[Answer, float] = pickle.loads(told)
+def _loaded(told: bytes) -> Answer:
+    loaded: Answer = pickle.loads(told)
     return loaded
+
+
+def children_cpu_s() -> float:
+    """CPU seconds of all children of this process that have ended, however they did."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
     """Answer the question at the input."""
     os.nice(NICE)
-    result = answer(pickle.load(sys.stdin.buffer))
-    times = os.times()
-    sys.stdout.buffer.write(pickle.dumps((result, times.user + times.system), pickle.HIGHEST_PROTOCOL))
+    sys.stdout.buffer.write(pickle.dumps(answer(pickle.load(sys.stdin.buffer)), pickle.HIGHEST_PROTOCOL))
 
 
 if __name__ == "__main__":

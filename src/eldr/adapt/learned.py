@@ -13,6 +13,7 @@ from eldr.adapt.round import Answer
 from eldr.files import replacing
 from eldr.profile.artifact import Profile
 from eldr.proxy.learner import Live
+from eldr.proxy.shared_folder import hold
 
 FILE = "learned.pickle"
 """In a folder that only this router's processes write to."""
@@ -53,7 +54,9 @@ class Learned:
             live.decode.policy = self.policy.create(seed)
 
     def tell(self, folder: Path) -> None:
-        """Write it down for the other processes."""
+        """Write it down for the other processes. Raises ConfigError and OSError."""
+        if not folder.is_dir():
+            hold(folder)  # as long as this process lives
         with replacing(folder / FILE) as file:
             pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
 

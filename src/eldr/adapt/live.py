@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from eldr.adapt.child import ask
+from eldr.adapt.child import ask, children_cpu_s
 from eldr.adapt.choice import Choice
 from eldr.adapt.learned import Learned, gauges_of, told
 from eldr.adapt.refit import ROWS_A_WORKER
@@ -135,10 +135,14 @@ class Learning:
             options = options_by_profile(policy.name, dict(policy.options), profile.info.tau)
             policy = Choice.of(policy.name, **options)
         first = Learned(profile, live.decode.pool.view().worker_ids, policy)
-        learned = live.folder and told(live.folder)
-        if not learned:
+        try:
+            if live.folder is None or (learned := told(live.folder)) is None:
+                return first
+            learned.put_to_use(first, live, self.seed)
+        except Exception:  # whatever it is, learning must begin
+            live.metrics.refits.labels("failed").inc()
+            log.exception("what was learned cannot be used; this process begins without it")
             return first
-        learned.put_to_use(first, live, self.seed)
         return learned
 
     async def run(self, live: Live) -> None:
@@ -161,22 +165,23 @@ class Learning:
 
     async def _look(self, live: Live, seats: Seats) -> float:
         """Ask the child, and do what it says. Returns after how many seconds to look again."""
-        asked_s, cpu_s, interval_s = live.clock.now_s(), 0.0, self._config.interval_s
+        asked_s, before_s, interval_s = live.clock.now_s(), children_cpu_s(), self._config.interval_s
         capacity = max(KEPT, ROOM_FOR_FITS * ROWS_A_WORKER * len(seats.worker_ids))
         self._sample.hold(min(capacity, self._room))
         try:
             async with asyncio.timeout(LONGEST_S):
-                answer, cpu_s = await ask(self._question(live, seats))
+                answer = await ask(self._question(live, seats))
             if answer.profile is not None and answer.profile.counts_shape != self._shape:
                 raise ProfileError(f"expert counts are {self._shape} now, and were others when it was begun")
             self._use(answer, seats, live, asked_s)
-            await self._keep(live)
+            async with asyncio.timeout(LONGEST_S):
+                await self._keep(live)
             if answer.profile is None and answer.drift is not None and answer.drift.alarm:
                 interval_s = min(interval_s, AFTER_ALARM_S)
         except Exception:  # whatever it is, it must not stop the router
             live.metrics.refits.labels("failed").inc()
             log.exception("learning failed; the router routes as before")
-            cpu_s = cpu_s or live.clock.now_s() - asked_s  # of a child that died: no more than that
+        cpu_s = children_cpu_s() - before_s
         live.metrics.learning_cpu_s.inc(cpu_s)
         return max(interval_s, cpu_s / self._config.share)
 
@@ -189,7 +194,12 @@ class Learning:
             except ConfigError as error:
                 log.warning("the new profile is in use, but not saved, which is tried again: %s", error)
         if live.folder is not None:
-            await asyncio.to_thread(self._now.tell, live.folder)
+            try:
+                await asyncio.to_thread(self._now.tell, live.folder)
+            except (ConfigError, OSError) as error:
+                log.warning(
+                    "the other processes cannot be told what is in use, which is tried again: %s", error
+                )
 
     def _question(self, live: Live, seats: Seats) -> Question:
         now = self._now.profile

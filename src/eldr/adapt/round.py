@@ -33,7 +33,7 @@ class Question:
     sample: requests with counts of the whole window of time; latest: the last ones, without gaps.
     since_s: when the last drift was found; more is only looked for after that. tau: for a first profile.
     model: its name. tuner: with the policy that has routed since policy_since_s. most_rows: requests that
-    centroids may need; no more are kept for sure. refits, tunes: what may be changed.
+    centroids may need: the sample may be no larger. refits, tunes: what may be changed.
     """
 
     sample: Sequence[Seen]
@@ -112,7 +112,7 @@ def first_profile(window: Window, model: str, tau: float, seed: int, most_rows: 
     """Make a profile for the window's workers, once there is enough. model, tau, most_rows: see Question."""
     workers = len(window.worker_ids)
     needed = _needed(workers, FIRST_ROWS, most_rows)
-    counts = window.counts[settled(window.decided_s, window.finish_s)]
+    counts = window.counts[settled(window.decided_s, window.finish_s) & window.counted]
     if len(counts) < needed:
         return Answer(None, f"{len(counts)} of {needed} requests with counts for a first profile")
     transform = SignatureTransform(FIRST_TRANSFORMATION).fit(counts)

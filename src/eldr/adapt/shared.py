@@ -96,7 +96,7 @@ class _Follower:
 
     def _send(self) -> None:
         """Send what the first has room for. What is more than a datagram holds is left out."""
-        with suppress(BlockingIOError, ConnectionError):
+        with suppress(OSError):  # no room, or nobody there: later
             while self._unsent:
                 data = pickle.dumps((*self._unsent[0], self._missed), pickle.HIGHEST_PROTOCOL)
                 try:

@@ -28,14 +28,15 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy that looks at experts gains over the best baseline of each number.
 
     same_batch: active experts, both as `Report.against_mixed`: what is left when other work on the machine
-    made their batches differ. live_share: same_batch / the off-line gain.
+    made their batches differ. live_share: same_batch / the off-line gain; None where
+    there is nothing to gain off line.
     """
 
     policy: str
     active_experts: Change
     tpot_p50: Change
     same_batch: Change
-    live_share: float
+    live_share: float | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ def gains(table: Sequence[Row], against_mixed: dict[str, float], yardstick: Offl
                 active_experts=active,
                 tpot_p50=tpot,
                 same_batch=same,
-                live_share=same.ratio / yardstick.gain,
+                live_share=same.ratio / yardstick.gain if yardstick.gain else None,
             )
         )
     return found

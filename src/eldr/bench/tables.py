@@ -21,7 +21,8 @@ COLUMNS = (
 sizes.
 """
 
-TIMELESS = tuple(column for column in range(len(COLUMNS)) if column not in range(5, 9))
+TIMES = range(COLUMNS.index("TPOT p50"), COLUMNS.index("per worker"))
+TIMELESS = tuple(column for column in range(len(COLUMNS)) if column not in TIMES)
 """The columns that hold no times: for runs where an active expert costs nothing."""
 
 DISTURBED = 1.15
@@ -71,7 +72,8 @@ def findings(report: Report, *, times: bool = True) -> list[str]:
     """What the numbers say, a sentence each."""
     yardstick = report.offline[0]
     grouped = f"Grouping these requests off line, in batches of {yardstick.batch}: {yardstick.gain:+.1%}"
-    live = ", ".join(f"{gain.live_share:.0%} by {gain.policy}" for gain in report.gains)
+    shares = {gain.policy: gain.live_share for gain in report.gains if gain.live_share is not None}
+    live = ", ".join(f"{share:.0%} by {policy}" for policy, share in shares.items())
     return [
         *_disturbed(report),
         *(_gain(gain, times=times) for gain in report.gains),

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from eldr.errors import ConfigError
-from eldr.metrics.lines import read_lines
+from eldr.metrics.lines import append_line, read_lines
 from eldr.metrics.records import RequestRecord
 from eldr.types import Decision, PoolView, RoutingRequest
 
@@ -96,7 +96,8 @@ class DecisionLog:
         self._path, self._limit_bytes, self._files = Path(path), limit_bytes, files
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._open()
+            self._fd = _open(self._path)
+            self._size = os.fstat(self._fd).st_size
         except OSError as error:
             raise ConfigError(f"decision_log: cannot write {path}: {error.strerror}") from None
 
@@ -113,24 +114,30 @@ class DecisionLog:
         line = msgspec.json.encode(record) + b"\n"
         if self._size and self._size + len(line) > self._limit_bytes:
             self._rotate()
-        os.write(self._fd, line)
+        append_line(self._fd, line)
         self._size += len(line)
 
     def _rotate(self) -> None:
-        """Rename, oldest first: a reader always finds whole files, and no line is in two of them."""
-        for number in range(self._files - 1, 0, -1):
-            source = _numbered(self._path, number - 1)
-            if source.exists():
-                source.replace(_numbered(self._path, number))
-        if self._files == 1:
-            self._path.unlink()
-        full = self._fd
-        self._open()
-        os.close(full)
+        """Put a new file in place, after older ones made room: a reader finds whole files, each line in one.
 
-    def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = os.fstat(self._fd).st_size
+        What fails leaves all lines where they are, to be tried again.
+        """
+        fresh_path = self._path.with_name(f".{self._path.name}.new")
+        fresh = _open(fresh_path)
+        try:
+            for number in range(self._free_number(), 0, -1):
+                _numbered(self._path, number - 1).replace(_numbered(self._path, number))
+            fresh_path.replace(self._path)
+        except OSError:
+            os.close(fresh)
+            raise
+        os.close(self._fd)
+        self._fd, self._size = fresh, 0
+
+    def _free_number(self) -> int:
+        """Of the file that the youngest ones move up to: one that is missing, or the oldest that is kept."""
+        numbers = range(self._files - 1)
+        return next((n for n in numbers if not _numbered(self._path, n).exists()), self._files - 1)
 
 
 def read_decisions(path: str | Path) -> Iterator[DecisionRecord]:
@@ -151,3 +158,7 @@ def _similarities(decided: Decided) -> list[float | None] | None:
 
 def _numbered(path: Path, number: int) -> Path:
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

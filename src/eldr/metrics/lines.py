@@ -1,5 +1,7 @@
 """Files of JSON lines that are appended to while others may read them."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -25,3 +27,16 @@ def read_lines(path: str | Path, kind: type[T], what: str) -> Iterator[T]:
                 yield decoder.decode(line)
             except msgspec.DecodeError as error:
                 raise EldrError(f"{path}, line {number}: not {what}: {error}") from None
+
+
+def append_line(file: int, line: bytes) -> None:
+    """Append to a file that was opened with O_APPEND: the whole line or nothing of it. Raises OSError.
+
+    In one write, so that lines of several processes do not mix.
+    """
+    written = os.write(file, line)
+    if written < len(line):  # the disk has become full in the middle
+        end = os.lseek(file, 0, os.SEEK_CUR)
+        if os.fstat(file).st_size == end:
+            os.ftruncate(file, end - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

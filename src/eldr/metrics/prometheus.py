@@ -107,6 +107,9 @@ class RouterMetrics:
         self.client_faults = self._counter(
             "eldr_client_faults", "Requests and connections that the router turned away, by kind.", "kind"
         )
+        self.lost_lines = self._counter(
+            "eldr_lost_lines", "Lines that could not be written, by file.", "file"
+        )
         self.queued = self._gauge("eldr_queued_requests", "Requests that wait for their turn.")
         self.in_flight = self._gauge(
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"

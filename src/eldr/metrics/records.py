@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from eldr.errors import ConfigError
-from eldr.metrics.lines import read_lines
+from eldr.metrics.lines import append_line, read_lines
 
 Outcome = Literal[
     "ok",  # the client got a whole answer of status 200
@@ -87,8 +87,8 @@ class RecordWriter:
             raise ConfigError(f"records: cannot write {path}: {error.strerror}") from None
 
     def write(self, record: RequestRecord) -> None:
-        """Append one line in one write, so that lines of several processes do not mix."""
-        os.write(self._fd, msgspec.json.encode(record) + b"\n")
+        """Append one line. Raises OSError."""
+        append_line(self._fd, msgspec.json.encode(record) + b"\n")
 
     def close(self) -> None:
         """Close the file."""

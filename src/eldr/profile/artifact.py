@@ -130,9 +130,9 @@ def routing_fingerprint(layers: int, experts: int, top_k: int) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
-    if not path.is_file():
-        raise ProfileError("there is no such file; make it with `eldr fit`")
     try:
+        if not path.is_file():
+            raise ProfileError("there is no such file; make it with `eldr fit`")
         if is_calibration(path):
             raise ProfileError("this is a calibration set; make a profile of it with `eldr fit`")
         with safe_open(path, framework="numpy") as file:

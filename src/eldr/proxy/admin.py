@@ -74,21 +74,24 @@ def create_admin_app(membership: Membership, key: str, changes: Changes | None =
         new = msgspec.json.decode(await request.read(), type=_NewWorker)
         worker = await membership.add(new.role, new.url.rstrip("/"), new.name)
         seen = membership.seen(worker.id)
-        tell("add", seen)
+        try:
+            tell("add", seen)
+        except OSError:
+            membership.drain(worker.id)
+            raise
         return web.json_response(asdict(seen), status=201)
 
     async def drain(request: web.Request) -> web.Response:
         limit = msgspec.json.decode(await request.read() or b"{}", type=_Limit)
         name = request.match_info["name"]
+        tell("drain", membership.seen(name), limit.limit_s)
         membership.drain(name, limit.limit_s)
-        seen = membership.seen(name)
-        tell("drain", seen, limit.limit_s)
-        return web.json_response(asdict(seen), status=202)
+        return web.json_response(asdict(membership.seen(name)), status=202)
 
     async def remove(request: web.Request) -> web.Response:
         seen = membership.seen(request.match_info["name"])
-        membership.remove(seen.name)
         tell("remove", seen)
+        membership.remove(seen.name)
         return web.Response(status=204)
 
     app = web.Application(
@@ -154,7 +157,7 @@ def _only_with(key: str) -> Middleware:
 
 @web.middleware
 async def _config_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer what was asked for wrongly with 400 or 404."""
+    """Answer what was asked for wrongly with 400 or 404, and what cannot be done with 503."""
     try:
         return await handler(request)
     except UnknownWorkerError as error:
@@ -163,6 +166,10 @@ async def _config_errors(request: web.Request, handler: Handler) -> web.StreamRe
         return _error(400, str(error), "invalid_request_error")
     except JSON_ERRORS as error:
         return _error(400, f"the body is not as expected: {error}", "invalid_request_error")
+    except OSError as error:
+        log.error("a change cannot be told to the other processes: %s", error)
+        text = f"nothing is changed, since the other processes cannot be told: {error.strerror}; see TMPDIR"
+        return _error(503, text, "internal_error")
 
 
 @web.middleware

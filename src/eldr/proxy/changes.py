@@ -6,6 +6,7 @@ it within POLL_S. A process that takes the place of a dead one does what was ask
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from eldr.errors import ConfigError
+from eldr.metrics.lines import append_line
 from eldr.proxy.membership import Membership, Seen
 
 log = logging.getLogger(__name__)
@@ -42,9 +44,12 @@ class Changes:
         self._adding: set[asyncio.Task[None]] = set()
 
     def write(self, change: Change) -> None:
-        """Tell the other processes."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(change) + b"\n")
+        """Tell the other processes. Raises OSError where that cannot be done."""
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            append_line(file, msgspec.json.encode(change) + b"\n")
+        finally:
+            os.close(file)
 
     async def catch_up(self, membership: Membership) -> None:
         """Do what was asked for until now: of each worker the last, which is what holds."""
@@ -67,7 +72,7 @@ class Changes:
             return []
         whole = lines[: lines.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [msgspec.json.decode(line, type=Change) for line in whole.splitlines()]
+        return [change for line in whole.splitlines() if (change := _read(line)) is not None]
 
     async def _do(self, changes: Iterable[Change], membership: Membership) -> None:
         for change in changes:
@@ -94,6 +99,14 @@ class Changes:
         self._adding.add(task)
         task.add_done_callback(self._adding.discard)
         await asyncio.sleep(0)  # it is there from now on, though not yet checked
+
+
+def _read(line: bytes) -> Change | None:
+    try:
+        return msgspec.json.decode(line, type=Change)
+    except msgspec.DecodeError as error:  # one bad change must not end the following of all others
+        log.error("a change of another process cannot be read: %s", error)
+        return None
 
 
 def _is(seen: Seen, change: Change) -> bool:

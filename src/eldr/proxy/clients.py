@@ -25,8 +25,7 @@ class Clients:
         self.handler, self.limits, self.metrics = handler, config.limits, metrics
         self.body_limit_bytes = config.body_limit_bytes
         self.connections: set[ClientConnection] = set()
-        self.idle: dict[ClientConnection, None] = {}
-        """Those without a request, the one that has been so for the longest time first."""
+        self._idle: dict[ClientConnection, None] = {}  # the one that has been so for the longest time first
         self._most = most_connections(config.limits.connections)
         self.draining = False
         self._changed = asyncio.Event()
@@ -39,19 +38,29 @@ class Clients:
         """Note a new connection, for which one that is idle makes room; return who answers its requests."""
         self.connections.add(connection)
         surplus = len(self.connections) - self._most
-        if surplus <= 0 or self.idle:
-            if surplus > 0:
-                self._free_one()
-            self.idle[connection] = None
+        if surplus <= 0 or self._free_one():
+            self.rests(connection)
             return self.handler
         if surplus > MOST_SURPLUS:
             connection.end("too_many_connections", f"there are {self._most}, and {MOST_SURPLUS} turned away")
         return self._turn_away
 
-    def _free_one(self) -> None:
-        longest_idle = next(iter(self.idle))
-        del self.idle[longest_idle]
-        longest_idle.end("idle", f"it was idle while another came, and there may be {self._most}")
+    def rests(self, connection: ClientConnection) -> None:
+        """Note that a connection has no request."""
+        self._idle[connection] = None
+
+    def busy(self, connection: ClientConnection) -> None:
+        """Note that a connection has a request, or is being closed."""
+        self._idle.pop(connection, None)
+
+    def _free_one(self) -> bool:
+        """End the connection that has been idle longest, of those that were sent all of their answer."""
+        for connection in self._idle:
+            if not connection.sends:
+                self.busy(connection)
+                connection.end("idle", f"it was idle while another came, and there may be {self._most}")
+                return True
+        return False
 
     async def _turn_away(self, request: Request) -> Response:
         request.keep_alive = False
@@ -63,7 +72,7 @@ class Clients:
     def ended(self, connection: ClientConnection) -> None:
         """Note that a connection is gone, and no request of it runs."""
         self.connections.discard(connection)
-        self.idle.pop(connection, None)
+        self.busy(connection)
         self._changed.set()
 
     async def drain(self, limit_s: float) -> None:

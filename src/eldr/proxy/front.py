@@ -121,6 +121,11 @@ class ClientConnection(asyncio.Protocol):
         """End the connection at once."""
         self._transport.abort()
 
+    @property
+    def sends(self) -> bool:
+        """Does it hold what the client has not taken yet?"""
+        return self._transport.get_write_buffer_size() > 0
+
     # One request after another.
 
     def _receive_head(self, data: bytes) -> None:
@@ -134,7 +139,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self, request: Request, rest: bytes) -> None:
         self._request = request
-        self._clients.idle.pop(self, None)
+        self._clients.busy(self)
         self._deadline.lift()
         self._task = self._loop.create_task(self._answer(request))
         if not request.body.complete:
@@ -214,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         elif request.body.complete:
             self._request = None
-            self._clients.idle[self] = None
+            self._clients.rests(self)
             self._answers += 1
             self._deadline.set(self._limits.keep_alive_s)
             self._read_on()
@@ -234,9 +239,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _close(self) -> None:
+        self._clients.busy(self)
         self._deadline.lift()
         self._transport.close()
-        if self._transport.get_write_buffer_size():
+        if self.sends:
             self._stall.start()
 
     # Clients that take their time.

@@ -1,7 +1,6 @@
 """Which models the workers serve: one model for a whole pool, and the one that the profile was fitted for."""
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,8 +10,6 @@ from eldr.errors import ConfigError, ProfileError, UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.fields import JSON_ERRORS
 from eldr.proxy.upstream import Upstream
-
-log = logging.getLogger(__name__)
 
 PATH = "/v1/models"
 
@@ -24,14 +21,18 @@ class _Models(msgspec.Struct):
 async def served_models(
     upstream: Upstream, worker: Worker, timeout_s: float, authorization: str | None = None
 ) -> list[dict[str, Any]] | None:
-    """The model cards of a worker; None when it does not tell (for example because it wants a key)."""
+    """The model cards of a worker; None when it wants a key to tell. UpstreamError where it cannot."""
     status, body = await upstream.get(worker, PATH, timeout_s, authorization)
-    if status != 200:
+    if status in (401, 403):
         return None
+    if status != 200:
+        raise UpstreamError(
+            f"worker {worker.id} ({worker.url}) answers {PATH} with {status}; is it an engine?"
+        )
     try:
         return msgspec.json.decode(body, type=_Models).data
     except JSON_ERRORS:
-        return None
+        return []
 
 
 async def merged_models(
@@ -84,20 +85,24 @@ class ModelGuard:
                 f"worker {worker.id} serves {_listed(ids)} but {self._first} serves {_listed(self._ids)}; "
                 "a router serves one model"
             )
+        self._check_profile(worker.id, names)
+
+    def expect(self, profile_model: str) -> None:
+        """Keep out who serves another model than this. Raises ProfileError where the first worker does."""
+        self._profile_model = profile_model
+        if self._names:
+            self._check_profile(self._first, self._names)
+
+    def fits(self, model: str) -> bool:
+        """Do the workers serve the model of this name, as far as is known?"""
+        return not self._names or bool(_short({model}) & _short(self._names))
+
+    def _check_profile(self, worker: str, names: set[str]) -> None:
         if self._profile_model is not None and not _short({self._profile_model}) & _short(names):
             raise ProfileError(
-                f"the profile was fitted for model {self._profile_model!r}, worker {worker.id} serves "
+                f"the profile was fitted for model {self._profile_model!r}, worker {worker} serves "
                 f"{_listed(names)}; calibrate and fit with the running model"
             )
-
-    def may_be(self, model: str) -> bool:
-        """Do the workers serve the model of this name, as far as is known? If not, the log says so."""
-        if not self._names or _short({model}) & _short(self._names):
-            return True
-        log.warning(
-            "what was learned before is of %r, not of %s: it is not used", model, _listed(self._names)
-        )
-        return False
 
 
 def _short(names: set[str]) -> set[str]:

@@ -121,21 +121,41 @@ class Supervisor:
         log.error("%s; starting another in its place", died)
         if early:
             time.sleep(PAUSE_S)
-        if not self._stopping:
-            os.close(self._fork(row, restarted=True))
+        self._begin_again(row)
+
+    def _begin_again(self, row: int) -> None:
+        """Begin a process in the place of another; the others serve while that cannot be done."""
+        while not self._stopping:
+            try:
+                os.close(self._fork(row, restarted=True))
+                return
+            except EldrError as error:
+                log.error("%s; trying again", error)
+                time.sleep(PAUSE_S)
 
     def _fork(self, row: int, *, restarted: bool) -> int:
-        """Begin a process; return the end of a pipe that tells when it is ready, or why it is not."""
-        read, write = os.pipe()
+        """Begin a process; return the end of a pipe that tells when it is ready, or why it is not.
+
+        Raises EldrError where the machine has no room for one.
+        """
         self._began_s[row] = time.monotonic()
+        try:
+            read, write = os.pipe()
+        except OSError as error:
+            raise _no_room(row, error) from None
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # none may come before the child is known
-        pid = os.fork()
-        if pid == 0:
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os.close(read)
+                self._child(row, write, restarted)
+            self._rows[pid] = row
+        except OSError as error:
             os.close(read)
-            self._child(row, write, restarted)
-        self._rows[pid] = row
-        os.close(write)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            raise _no_room(row, error) from None
+        finally:
+            os.close(write)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if self._stopping:  # the signal came just before the fork, and this process was not among those told
             os.kill(pid, signal.SIGTERM)
         return read
@@ -203,6 +223,10 @@ class Supervisor:
         for pid in tuple(self._rows):
             with suppress(ProcessLookupError):  # it was reaped, and the signal came just then
                 os.kill(pid, number)
+
+
+def _no_room(row: int, error: OSError) -> EldrError:
+    return EldrError(f"cannot start router process {row}: {error.strerror}")
 
 
 def _how(status: int) -> str:

@@ -11,15 +11,10 @@ log = logging.getLogger(__name__)
 
 
 class Profiles(NamedTuple):
-    """One of them or none. given: must fit, or the router does not start. learned: is used if it fits."""
+    """What there is: learned is used if it is of the workers' model; else given, which must fit."""
 
     given: Profile | None = None
     learned: Profile | None = None
-
-    @property
-    def first(self) -> Profile | None:
-        """The one to begin with."""
-        return self.learned or self.given
 
 
 def learned_before(path: Path) -> Profile | None:
@@ -28,9 +23,9 @@ def learned_before(path: Path) -> Profile | None:
     A file that cannot be read is kept beside it as `.old`, and one is learned again. Raises ConfigError where
     that cannot be done.
     """
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         learned = Profile.load(path)
     except ProfileError as error:
         kept = path.with_name(f"{path.name}.old")
@@ -40,5 +35,7 @@ def learned_before(path: Path) -> Profile | None:
         except OSError as problem:
             raise ConfigError(f"adapt.save: cannot rename {path}: {problem.strerror}") from None
         return None
+    except OSError as error:
+        raise ConfigError(f"adapt.save: cannot read {path}: {error.strerror}") from None
     log.info("beginning with what was learned before, %s", path)
     return learned

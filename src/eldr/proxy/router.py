@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Set
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator, Set
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from eldr.proxy.learner import Learner
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.request import Request
 from eldr.proxy.response import Response
+from eldr.proxy.seldom import Seldom
 from eldr.proxy.signer import Signed, Signer
 from eldr.proxy.trace import Tracing
 from eldr.proxy.upstream import BrokenOffError, ExhaustedError, RefusedError, Upstream
@@ -70,6 +71,7 @@ class Router:
         self._records, self._decisions = records, decisions
         self._tracing = tracing or Tracing()
         self._learner = learner
+        self._seldom = Seldom(clock)
 
     async def handle(self, request: Request) -> Response:
         """Answer a completion or chat request, whatever happens on the way."""
@@ -236,18 +238,27 @@ class Router:
         record = call.record()
         self.metrics.finished(record)
         call.trace.end(record)
-        try:
-            if self._records is not None:
+        if self._records is not None:
+            with self._noting_loss("records"):
                 self._records.write(record)
-            if self._decisions is not None:
+        if self._decisions is not None:
+            with self._noting_loss("decision_log"):
                 self._decisions.write(record, call.decisions)
-        except OSError as error:  # a full disk must not fail requests
-            log.error("request %s has no record: %s", call.request_id, error)
         if self._learner is not None:
             try:
                 self._learner.saw(record, call.counts)
             except Exception:  # whatever it is, the request is answered
                 log.exception("request %s is not learned from", call.request_id)
+
+    @contextmanager
+    def _noting_loss(self, file: str) -> Iterator[None]:
+        """Go on without a line that cannot be written: a full disk must not fail requests."""
+        try:
+            yield
+        except OSError as error:
+            self.metrics.lost_lines.labels(file).inc()
+            if self._seldom(file):
+                log.error("%s: lines are lost: %s", file, error)
 
 
 async def _read_prefill(answer: Answer) -> PrefillAnswer:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -46,34 +46,37 @@ from eldr.settings_front import LimitConfig
 
 log = logging.getLogger(__name__)
 
+Policies = Callable[[Profile | None], tuple[Policy, Policy]]
+"""The policies for prefill and for decode workers, with the options that go with a profile."""
+
 
 @asynccontextmanager
 async def running_app(
     config: Config,
     profiles: Profiles,
-    policies: tuple[Policy, Policy],
+    policies: Policies,
     share: Share | None = None,
     reload: Reload | None = None,
     learner: Learner | None = None,
 ) -> AsyncIterator[App]:
     """The router's application once its workers are there and fit, with health checks running behind it.
 
-    policies: for prefill and for decode workers. share: what it has in common with other processes, if any.
+    share: what it has in common with other processes, if any.
     reload: how to read the workers again, if they come from a file. learner: sees requests, runs beside.
     Raises EldrError, see eldr.proxy.startup.
     """
     check_files(config)
-    check_named_workers(policies[1], config)
-    profile = profiles.given
     clock, metrics = MonotonicClock(), RouterMetrics(share.metrics if share else None)
-    prefill, decode = _fleets(config, profile, policies, metrics, clock, share)
-    signer = Signer(profile, clock, learns=learner is not None)
+    prefill, decode = _fleets(config, profiles.given, policies, metrics, clock, share)
+    check_named_workers(decode.policy, config)
+    signer = Signer(profiles.given, clock, learns=learner is not None)
     async with AsyncExitStack() as behind:
         upstream = Upstream(config)
         behind.push_async_callback(upstream.close)
         router = _router(behind, config, (prefill, decode), upstream, signer, metrics, clock, share, learner)
-        guard = ModelGuard(profile.info.model if profile else None)
-        probe = None if profile is None else CountsProbe(upstream, signer)
+        must_fit = None if profiles.learned else profiles.given
+        guard = ModelGuard(must_fit.info.model if must_fit else None)
+        probe = CountsProbe(upstream, signer) if must_fit else None
         checker = HealthChecker((prefill, decode), upstream, guard, config, probe)
         membership = behind.enter_context(closing(Membership(checker, config.admin.drain_s)))
         reconciler = Reconciler(membership, metrics)
@@ -86,7 +89,7 @@ async def running_app(
                 raise
             log.warning("starting all the same, beside the other processes: %s", error)
         await behind.enter_async_context(_background(checker.run()))
-        profile = _with_learned(profiles, guard, signer, decode)
+        profile = _profile_in_use(profiles, guard, signer, decode, policies)
         if learner is not None:
             folder = share.metrics if share else None
             live = Live(decode, signer, metrics, clock, profile, lambda: guard.model, folder)
@@ -95,20 +98,30 @@ async def running_app(
         yield App(router, upstream, (prefill, decode), membership, metrics, config)
 
 
-def _with_learned(profiles: Profiles, guard: ModelGuard, signer: Signer, decode: Fleet) -> Profile | None:
-    """Use what was learned before, if it is of the workers' model; return the profile that is in use."""
-    learned = profiles.learned
-    if learned is None or not guard.may_be(learned.info.model):
-        return profiles.given
-    signer.use(learned)
-    decode.set_centroids(learned.centroids, one_each=False)
-    return learned
+def _profile_in_use(
+    profiles: Profiles, guard: ModelGuard, signer: Signer, decode: Fleet, policies: Policies
+) -> Profile | None:
+    """What was learned before, if it is of the workers' model; else what was given, which then must fit."""
+    given, learned = profiles
+    if learned is None:
+        return given
+    if guard.fits(learned.info.model):
+        signer.use(learned)
+        decode.set_centroids(learned.centroids, one_each=False)
+        _, decode.policy = policies(learned)
+        return learned
+    log.warning(
+        "what was learned before is of %r, not of %r: it is not used", learned.info.model, guard.model
+    )
+    if given is not None:
+        guard.expect(given.info.model)
+    return given
 
 
 def _fleets(
     config: Config,
     profile: Profile | None,
-    policies: tuple[Policy, Policy],
+    policies: Policies,
     metrics: RouterMetrics,
     clock: Clock,
     share: Share | None,
@@ -121,7 +134,7 @@ def _fleets(
             check_interval_s=config.health_interval_s,
         )
         for role, workers, policy in zip(
-            ("prefill", "decode"), (config.prefill, config.decode), policies, strict=True
+            ("prefill", "decode"), (config.prefill, config.decode), policies(profile), strict=True
         )
     )
     if profile is not None:

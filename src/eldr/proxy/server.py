@@ -7,13 +7,14 @@ import logging
 import signal
 import socket
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import uvloop
 
 from eldr.config import ROLES, Config
-from eldr.errors import ConfigError
+from eldr.errors import ConfigError, ProfileError
 from eldr.ledger import Ledger
 from eldr.policy import Policy, create_policy, needs_profile, options_by_profile
 from eldr.profile.artifact import Profile
@@ -24,7 +25,7 @@ from eldr.proxy.discovery.file import Reload
 from eldr.proxy.learner import Learner, Learners
 from eldr.proxy.processes import Share, Supervisor
 from eldr.proxy.profiles import Profiles, learned_before
-from eldr.proxy.running import running_app
+from eldr.proxy.running import Policies, running_app
 from eldr.proxy.tls import server_tls
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
         _serve_shared(config, profiles, reload, learners)
         return
     learner = None if learners is None else learners(0)
-    policies = _policies(config, profiles)
+    policies = partial(_policies, config)
+    _check_policy(config, profiles)
     with (
         _bound_socket(config.host, config.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
@@ -56,12 +58,16 @@ def serve(config: Config, reload: Reload | None = None, learners: Learners | Non
 
 
 def _profiles(config: Config) -> Profiles:
-    """What was learned before, if the policy asks for one, else what was given. Raises ProfileError."""
+    """What was given, and what was learned before if the policy asks for one. Raises ProfileError."""
     asks = config.adapt.save is not None and needs_profile(config.policy.name)
     learned = learned_before(Path(config.adapt.save or "")) if asks else None
-    if learned is not None:
-        return Profiles(learned=learned)
-    return Profiles(Profile.load(Path(config.profile)) if config.profile else None)
+    try:
+        return Profiles(Profile.load(Path(config.profile)) if config.profile else None, learned)
+    except ProfileError as error:
+        if learned is None:
+            raise
+        log.warning("--profile is not there if what was learned does not fit: %s", error)
+        return Profiles(None, learned)
 
 
 def _serve_shared(
@@ -72,7 +78,7 @@ def _serve_shared(
             f"limits.in_flight: {config.limits.in_flight} is less than one for each of {config.processes} "
             "processes, which divide it; raise it, or run fewer"
         )
-    _policies(config, profiles)  # what is wrong with them is said here, once
+    _check_policy(config, profiles)
     with ExitStack() as sockets:
         first = sockets.enter_context(_bound_socket(config.host, config.port))
         port = first.getsockname()[1]
@@ -83,7 +89,7 @@ def _serve_shared(
         ]
 
         def work(share: Share) -> None:
-            policies = _policies(config, profiles, share.row)
+            policies = partial(_policies, config, row=share.row)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 learner = None if learners is None else learners(share.row)
                 runner.run(_serve(config, profiles, policies, share.listener, share, reload, learner))
@@ -96,7 +102,7 @@ def _serve_shared(
 async def _serve(
     config: Config,
     profiles: Profiles,
-    policies: tuple[Policy, Policy],
+    policies: Policies,
     listener: socket.socket,
     share: Share | None = None,
     reload: Reload | None = None,
@@ -178,20 +184,24 @@ def _bound_socket(host: str, port: int, *, shared: bool = False) -> socket.socke
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
-def _policies(config: Config, profiles: Profiles, row: int = 0) -> tuple[Policy, Policy]:
-    """For prefill workers, the least loaded; for decode workers, what is configured.
+def _check_policy(config: Config, profiles: Profiles) -> None:
+    """Say at once, and once, what is wrong with the policy, or that it has no profile yet."""
+    _policies(config, profiles.given)
+    name = config.policy.name
+    if profiles.given is None and profiles.learned is None and needs_profile(name):
+        if config.adapt.refit:
+            log.info("%s without --profile routes by load until it has learned one", name)
+        else:
+            log.warning("%s without --profile routes by load alone: give one, or let it learn", name)
+
+
+def _policies(config: Config, profile: Profile | None, row: int = 0) -> tuple[Policy, Policy]:
+    """For prefill workers, the least loaded; for decode workers, what is configured, as the profile has it.
 
     row: of this process; each draws random numbers of its own.
     """
     rng = np.random.default_rng((config.seed, row) if row else config.seed)
     options = config.policy.options
-    name = config.policy.name
-    profile = profiles.first
-    if profile is None and needs_profile(name):
-        if config.adapt.refit:
-            log.info("%s without --profile routes by load until it has learned one", name)
-        else:
-            log.warning("%s without --profile routes by load alone: give one, or let it learn", name)
     if profile is not None:
-        options = options_by_profile(name, options, profile.info.tau)
-    return create_policy("jsq", rng=rng), create_policy(name, rng=rng, **options)
+        options = options_by_profile(config.policy.name, options, profile.info.tau)
+    return create_policy("jsq", rng=rng), create_policy(config.policy.name, rng=rng, **options)

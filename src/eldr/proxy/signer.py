@@ -11,12 +11,12 @@ from eldr.clock import Clock
 from eldr.errors import PayloadError, ProfileError
 from eldr.profile.artifact import Profile
 from eldr.proxy.handoff import PrefillAnswer
+from eldr.proxy.seldom import Seldom
 from eldr.types import ExpertCounts, Vector
 from eldr.wire import decode_counts
 
 log = logging.getLogger(__name__)
 
-LOG_INTERVAL_S = 60.0
 LEAST_COVERED = 0.5
 """Share of the prompt's tokens that the counts must cover to stand for all of it."""
 
@@ -40,8 +40,7 @@ class Signer:
     """
 
     def __init__(self, profile: Profile | None, clock: Clock, *, learns: bool = False) -> None:
-        self._clock, self._learns = clock, learns
-        self._logged_s: dict[str, float] = {}
+        self._seldom, self._learns = Seldom(clock), learns
         self.use(profile)
 
     def use(self, profile: Profile | None) -> None:
@@ -103,8 +102,6 @@ class Signer:
         return Signed() if self._transform is None else Signed(reason=self._noted(reason, text))
 
     def _noted(self, reason: str, text: str) -> str:
-        now_s = self._clock.now_s()
-        if now_s - self._logged_s.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
-            self._logged_s[reason] = now_s
+        if self._seldom(reason):
             log.warning("fallback (%s): %s", reason, text)
         return reason

@@ -9,6 +9,9 @@ messages:          {input_tokens, output_tokens, cache_read_input_tokens}, where
 from dataclasses import dataclass
 from typing import Any
 
+MOST_TOKENS = 2**31 - 1
+"""More is a fault of the engine, as less than none is."""
+
 _CACHED, _CREATED = "cache_read_input_tokens", "cache_creation_input_tokens"
 
 
@@ -51,4 +54,4 @@ def _details(usage: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _integer(value: object) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
