@@ -46,7 +46,7 @@ def test_memory_is_looked_at_first(settings, monkeypatch) -> None:
 def test_a_missing_matplotlib_is_said_before_anything_is_measured(settings, monkeypatch) -> None:
     monkeypatch.setattr(local, "_free_memory_bytes", lambda: None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"eldr\[plot\]"):
+    with pytest.raises(ConfigError, match=r"\.\[plot\]"):
         experiment.run_experiment(settings, Stages(None, 1))  # type: ignore[arg-type]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eldr.bench import plots
-from eldr.bench.results import PolicyRun
+from eldr.bench.results import PolicyRun, rows
 from eldr.bench.signature_map import project
 from eldr.bench.steplog import Step
 from eldr.errors import ConfigError
@@ -35,9 +35,21 @@ def test_every_plot_is_written(tmp_path) -> None:
         assert path.stat().st_size > 5_000
 
 
+def test_where_times_say_nothing_none_are_drawn() -> None:
+    pytest.importorskip("matplotlib")
+    table = rows([run("jsq", 19.5, 0.011), run("soft_locality", 16.0, 0.010)])
+    plt = plots.pyplot()
+    for times, panels in ((True, 2), (False, 1)):
+        figure = plots.policy_bars(plt, table, times=times)
+        assert len(figure.axes) == panels
+        names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert names == [f"{entry.policy}\nbatch {entry.mean_batch:.1f}" for entry in table]
+        plt.close(figure)
+
+
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"eldr\[plot\]"):
+    with pytest.raises(ConfigError, match=r"\.\[plot\]"):
         plots.plot_all([], None, tmp_path)  # type: ignore[arg-type]
 
 

@@ -84,8 +84,14 @@ def test_findings_name_the_baseline_of_each_number() -> None:
 def test_unequal_batches_are_said_first() -> None:
     fair = report()
     larger = msgspec.structs.replace(fair.rows[0], mean_batch=fair.rows[0].mean_batch * 1.3)
-    said = findings(msgspec.structs.replace(fair, rows=[larger, *fair.rows[1:]]))
-    assert said[0].startswith("Mean batches go from 6.0 to 7.8")
+    unfair = msgspec.structs.replace(fair, rows=[larger, *fair.rows[1:]])
+    warning, band, *_ = findings(unfair, times=False)
+    assert warning.startswith("Mean batches go from 6.0 to 7.8")
+    assert band == (
+        "locality_band: -13.1% active experts a decode step and layer against the best baseline, random, "
+        "in batches of the same sizes."
+    )
+    assert [line.split(" | ")[2] for line in markdown_table(unfair).splitlines()[2:]] == [""] * 4
 
 
 def test_a_difference_is_said_first_hand() -> None:

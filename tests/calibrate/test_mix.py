@@ -209,5 +209,5 @@ def test_rows_of_another_form_and_a_missing_library_are_named(
     with pytest.raises(CalibrationError, match=r"openai/gsm8k have another form .*'question'.*\['text'\]"):
         hub.benchmark_prompts("gsm8k", 5, 0)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r'pip install "eldr\[datasets\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "\.\[datasets\]"'):
         hub.benchmark_prompts("gsm8k", 5, 0)

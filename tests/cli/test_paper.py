@@ -13,7 +13,7 @@ from eldr.errors import ConfigError
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("fig2", 'plots need matplotlib; install it with: pip install "eldr\\[plot\\]"'),
+        ("fig2", 'plots need matplotlib; install it with: pip install "\\.\\[plot\\]"'),
         ("fig19", "unknown figure 'fig19'; choose from fig1, .*fig11, fig12, .*table2"),
     ],
 )

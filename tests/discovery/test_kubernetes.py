@@ -119,7 +119,7 @@ async def test_outside_of_a_cluster_the_error_says_what_to_set() -> None:
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
-    with pytest.raises(ConfigError, match=r"pip install 'eldr\[k8s\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[k8s\]'"):
         KubernetesSource("decode", "role=decode", KubernetesConfig())
 
 

@@ -313,10 +313,19 @@ async def test_a_worker_that_lists_no_model() -> None:
         guard.check(Worker("d2", "http://d2:1"), [{"id": "other"}])
 
 
-async def test_a_prefill_worker_without_transfer_parameters_is_told_of_at_the_start(
+async def test_a_prefill_worker_without_transfer_parameters_is_told_of_with_the_first_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    async with stack(profile=domain_profile()) as s:
+        s.prefill[0].faults.no_kv_params = True
+        for _ in range(3):
+            assert (await s.post(prompt="law", max_tokens=2)).status == 200
+        assert await s.metric("eldr_fallbacks_total", reason="no_kv_params") == 3
+    assert caplog.text.count("(no_kv_params): the prefill worker's answer has no transfer parameters") == 1
+
+
+async def test_what_the_start_asks_leaves_nothing_that_an_engine_holds() -> None:
     async with two_and_one() as (prefill, decode):
-        prefill.faults.no_kv_params = True
         await start(prefill, decode, domain_profile())
-    assert "p0 gives no transfer parameters, so decode workers will prefill again" in caplog.text
+        assert prefill.received
+        assert not prefill.blocks

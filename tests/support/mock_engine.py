@@ -258,10 +258,11 @@ class MockEngine:
         return mock_apis.usage(request.path, prompt, output * sequences, self.cached_tokens)
 
     def _kv_params(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        if not (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+        asked = body.get("kv_transfer_params") or {}
+        if not (asked.get("do_remote_decode") or "eldr" in asked):
             return None
         params: dict[str, Any] = {}
-        if not self.faults.no_kv_params:
+        if asked.get("do_remote_decode") and not self.faults.no_kv_params:
             request_id = f"r{next(_ids)}"
             self.blocks[f"{self.engine_id}/{request_id}"] = prompt_of(body)
             params = {

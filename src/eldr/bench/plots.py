@@ -29,13 +29,18 @@ CYCLE = (
 DPI = 150
 
 
-def plot_all(runs: Sequence[PolicyRun], space: SignatureMap, folder: Path) -> list[Path]:
-    """Write every plot into the folder and return the files. ConfigError where matplotlib is missing."""
+def plot_all(
+    runs: Sequence[PolicyRun], space: SignatureMap, folder: Path, *, times: bool = True
+) -> list[Path]:
+    """Write every plot into the folder and return the files. ConfigError where matplotlib is missing.
+
+    times: see eldr.bench.report.write_report.
+    """
     plt = pyplot()
     table = rows(runs)
     makers: dict[str, Callable[[], Any]] = {
         "active_experts.png": lambda: active_over_time(plt, runs),
-        "policies.png": lambda: policy_bars(plt, table),
+        "policies.png": lambda: policy_bars(plt, table, times=times),
         "signatures.png": lambda: signature_map(plt, space),
         "placement.png": lambda: placement(plt, runs),
     }
@@ -73,32 +78,27 @@ def rolling_active(
     return moments[number > 0], (near @ active)[number > 0] / number[number > 0]
 
 
-def policy_bars(plt: Any, table: Sequence[Row]) -> Any:
-    """Active experts and median TPOT of each policy; dots are repeats."""
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    _bars(
-        panels[0],
-        table,
-        [r.active_experts for r in table],
-        [r.active_experts_by_repeat for r in table],
-        "{:.1f}",
+def policy_bars(plt: Any, table: Sequence[Row], *, times: bool = True) -> Any:
+    """Active experts of each policy, with its mean batch, and its median TPOT; dots are repeats."""
+    figure, panels = plt.subplots(
+        1, 1 + times, figsize=(9 if times else 5.4, 3.6), layout="constrained", squeeze=False
     )
-    _bars(
-        panels[1], table, [r.tpot_p50_ms for r in table], [r.tpot_p50_ms_by_repeat for r in table], "{:.1f}"
-    )
-    panels[0].set_title("Active experts a step and layer", loc="left", fontweight="bold")
-    panels[1].set_title("Time per output token, median (ms)", loc="left", fontweight="bold")
+    active, *tpot = panels[0]
+    _bars(active, table, [r.active_experts for r in table], [r.active_experts_by_repeat for r in table])
+    active.set_yticklabels([f"{entry.policy}\nbatch {entry.mean_batch:.1f}" for entry in table])
+    active.set_title("Active experts a step and layer", loc="left", fontweight="bold")
+    for axes in tpot:
+        _bars(axes, table, [r.tpot_p50_ms for r in table], [r.tpot_p50_ms_by_repeat for r in table])
+        axes.set_title("Time per output token, median (ms)", loc="left", fontweight="bold")
     return figure
 
 
-def _bars(
-    axes: Any, table: Sequence[Row], values: list[float], repeats: list[list[float]], form: str
-) -> None:
+def _bars(axes: Any, table: Sequence[Row], values: list[float], repeats: list[list[float]]) -> None:
     names = [entry.policy for entry in table]
     places = np.arange(len(table))
     axes.barh(places, values, color=[policy_color(name) for name in names], height=0.66)
     for place, value, dots in zip(places, values, repeats, strict=True):
-        axes.text(value, place, "  " + form.format(value), va="center", fontsize=10)
+        axes.text(value, place, f"  {value:.1f}", va="center", fontsize=10)
         if len(dots) > 1:
             axes.plot(dots, [place] * len(dots), "o", ms=4, mfc="white", mec="black", mew=0.8)
     axes.set_yticks(places, names)
@@ -189,7 +189,7 @@ def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError('plots need matplotlib; install it with: pip install "eldr[plot]"') from None
+        raise ConfigError('plots need matplotlib; install it with: pip install ".[plot]"') from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -105,15 +105,23 @@ def gains(table: Sequence[Row], against_mixed: dict[str, float], yardstick: Offl
     return found
 
 
-def write_report(experiment: Experiment, report: Report) -> list[Path]:
-    """Write report.json, records.jsonl, runs.json and the plots into the experiment's folder."""
+def write_report(experiment: Experiment, report: Report, *, times: bool = True) -> list[Path]:
+    """Write report.json, records.jsonl, runs.json and the plots into the experiment's folder.
+
+    times: whether the plots show times, which say nothing where an active expert costs nothing.
+    """
     folder = experiment.settings.out
     numbers, records, runs = (folder / name for name in ("report.json", "records.jsonl", "runs.json"))
     _write(numbers, msgspec.json.format(msgspec.json.encode(report)))
     replies = [reply for run in experiment.runs for reply in run.replies]
     _write(records, b"".join(msgspec.json.encode(reply.record) + b"\n" for reply in replies))
     _write(runs, msgspec.json.encode(experiment.runs))
-    return [numbers, records, runs, *plot_all(experiment.runs, signature_space(experiment), folder)]
+    return [
+        numbers,
+        records,
+        runs,
+        *plot_all(experiment.runs, signature_space(experiment), folder, times=times),
+    ]
 
 
 def signature_space(experiment: Experiment) -> SignatureMap:

@@ -17,8 +17,8 @@ COLUMNS = (
     "TTFT p50 ms",
     "per worker",
 )
-"""Changes are against the best baseline; "vs random" is against random batches of the same
-sizes.
+"""Changes are against the best baseline, that of active experts only where batches are alike; "vs random" is
+against random batches of the same sizes.
 """
 
 TIMES = range(COLUMNS.index("TPOT p50"), COLUMNS.index("per worker"))
@@ -39,7 +39,7 @@ def _cells(report: Report, entry: Row) -> list[str]:
     return [
         entry.policy,
         f"{entry.active_experts:.2f}",
-        "" if gain is None else f"{gain.active_experts.ratio:+.1%}",
+        "" if gain is None or is_disturbed(report) else f"{gain.active_experts.ratio:+.1%}",
         f"{report.against_mixed[entry.policy]:+.1%}",
         f"{entry.mean_batch:.1f}",
         f"{entry.tpot_p50_ms:.1f}",
@@ -75,31 +75,36 @@ def findings(report: Report, *, times: bool = True) -> list[str]:
     shares = {gain.policy: gain.live_share for gain in report.gains if gain.live_share is not None}
     live = ", ".join(f"{share:.0%} by {policy}" for policy, share in shares.items())
     return [
-        *_disturbed(report),
-        *(_gain(gain, times=times) for gain in report.gains),
+        *([_disturbed(report)] if is_disturbed(report) else []),
+        *(_gain(gain, times=times, alike=not is_disturbed(report)) for gain in report.gains),
         f"{grouped}; live, at equal sizes: {live} of that." if live else f"{grouped}.",
         _outputs(report),
     ]
 
 
-def _gain(gain: Gain, *, times: bool) -> str:
-    active, tpot = gain.active_experts, gain.tpot_p50
-    said = (
-        f"{gain.policy}: {active.ratio:+.1%} active experts a decode step and layer against the best "
-        f"baseline, {active.baseline}; {gain.same_batch.ratio:+.1%} if both had batches of the same sizes"
-    )
+def is_disturbed(report: Report) -> bool:
+    """Did other work on the machine make batches differ between policies? Active experts go with them."""
+    batches = [entry.mean_batch for entry in report.rows]
+    return max(batches) >= DISTURBED * min(batches)
+
+
+def _gain(gain: Gain, *, times: bool, alike: bool) -> str:
+    active, same, tpot = gain.active_experts, gain.same_batch, gain.tpot_p50
+    said = f"{gain.policy}: {(active if alike else same).ratio:+.1%} active experts a decode step and layer"
+    if alike:
+        said += f" against the best baseline, {active.baseline}; {same.ratio:+.1%} if both had batches of the"
+        said += " same sizes"
+    else:
+        said += f" against the best baseline, {same.baseline}, in batches of the same sizes"
     return f"{said}; median TPOT {tpot.ratio:+.1%} against {tpot.baseline}." if times else f"{said}."
 
 
-def _disturbed(report: Report) -> list[str]:
-    """A warning where the direct comparison is not fair."""
+def _disturbed(report: Report) -> str:
     batches = [entry.mean_batch for entry in report.rows]
-    if max(batches) < DISTURBED * min(batches):
-        return []
-    return [
+    return (
         f"Mean batches go from {min(batches):.1f} to {max(batches):.1f}: other work disturbed the machine. "
         "Only what is said for equal batch sizes holds; run again on a quiet machine for the rest."
-    ]
+    )
 
 
 def _outputs(report: Report) -> str:

@@ -95,7 +95,7 @@ def _library() -> Any:
         import datasets
     except ImportError:
         raise ConfigError(
-            'named benchmarks come from the hub through datasets: pip install "eldr[datasets]", '
+            'named benchmarks come from the hub through datasets: pip install ".[datasets]", '
             "or name a folder of JSON lines with --data"
         ) from None
     return datasets

@@ -69,8 +69,9 @@ def command(wide: bool, model: Path | None, policies: tuple[str, ...], **options
     settings = Settings(model=folder, policies=policies or COMPARED, **options)
     experiment = run_experiment(settings, Stages(console, count_stages(settings)))
     report = make_report(experiment)
-    files = write_report(experiment, report)
-    _show(console, report, times=wide or model is not None)
+    times = wide or model is not None
+    files = write_report(experiment, report, times=times)
+    _show(console, report, times=times)
     console.print(
         f"\nReport: {files[0].parent} (plots, records and all numbers; docs/demo.md says what is what)"
     )

@@ -8,7 +8,7 @@ from multidict import CIMultiDict
 
 from eldr.errors import ConfigError, PayloadError, UpstreamError
 from eldr.pool import Worker
-from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
+from eldr.proxy.handoff import PrefillAnswer, read_prefill
 from eldr.proxy.headers import field_lines
 from eldr.proxy.models import served_models
 from eldr.proxy.signer import Signer
@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 60.0
 """An engine's first forward pass may take long."""
+
+
+COUNTS_ONLY = {"prompt": [1], "temperature": 0, "max_tokens": 1, "kv_transfer_params": {"eldr": {}}}
+"""With the parameters of a hand-off, vLLM would keep the KV cache for 30 s, and poll for who takes it."""
 
 
 class CountsProbe:
@@ -36,7 +40,7 @@ class CountsProbe:
 
         Raises ConfigError when none come, ProfileError when they are of another model than the profile,
         UpstreamError for no answer. A worker that refuses the question, for example because it wants a key,
-        is passed over with a warning. So is one without transfer parameters: decode workers prefill again.
+        is passed over with a warning.
         """
         if self._passed.get(worker.id) == worker:
             return
@@ -53,11 +57,11 @@ class CountsProbe:
         self._passed[worker.id] = worker
 
     async def _ask(self, worker: Worker) -> PrefillAnswer | None:
-        """The answer to a prompt of one token. Its KV block is held until the engine's lease ends (30 s)."""
+        """The answer to a prompt of one token that no decode worker will get: the engine holds nothing."""
         cards = await served_models(self._upstream, worker, PROBE_TIMEOUT_S)
-        body = {"prompt": [1], "temperature": 0} | ({"model": cards[0]["id"]} if cards else {})
+        body = COUNTS_ONLY | ({"model": cards[0]["id"]} if cards else {})
         headers = field_lines(CIMultiDict({"Content-Type": "application/json"}))
-        leg = prefill_body(parse(msgspec.json.encode(body)))
+        leg = msgspec.json.encode(body)
         async with self._upstream.post(worker, "/v1/completions", leg, headers) as response:
             data = await response.read()
             if response.status == 200:
@@ -76,6 +80,3 @@ class CountsProbe:
             self._signer.counts(answer.counts)
         except PayloadError as error:
             raise ConfigError(f"prefill worker {worker.id}: {error}") from None
-        if answer.kv_params is None:
-            text = "prefill worker %s gives no transfer parameters, so decode workers will prefill again; %s"
-            log.warning(text, worker.id, "check its --kv-transfer-config")

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 
 from eldr.clock import Clock
-from eldr.config import ROLES
 from eldr.errors import NoWorkerError, UpstreamError
 from eldr.metrics import logs
 from eldr.metrics.decisions import DecisionLog
@@ -224,7 +223,7 @@ class Router:
         self, call: Call, fleet: Fleet, choice: Attempt, body: bytes
     ) -> AbstractAsyncContextManager[Answer]:
         """One leg to the worker that was chosen; leaving its block early is a cancel."""
-        leg = f"{ROLES[fleet.role]}{call.attempts}"
+        leg = f"{fleet.role}{call.attempts}"
         fields = call.leg_fields(leg, without_key=self.upstream.has_key)
         return self.upstream.post(choice.worker, call.request.path, body, fields)
 

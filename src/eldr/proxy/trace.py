@@ -48,5 +48,5 @@ def open_tracing(endpoint: str) -> Tracing:
     try:
         from eldr.proxy import otel
     except ImportError as error:
-        raise ConfigError(f"otlp_endpoint: {error}; install it with: pip install 'eldr[otel]'") from None
+        raise ConfigError(f"otlp_endpoint: {error}; install it with: pip install '.[otel]'") from None
     return otel.OtelTracing(otel.exporter_to(endpoint))

@@ -118,7 +118,7 @@ def check_installed() -> None:
         import kubernetes_asyncio.config
         import kubernetes_asyncio.watch  # noqa: F401
     except ImportError:
-        raise ConfigError("Kubernetes discovery needs one more package: pip install 'eldr[k8s]'") from None
+        raise ConfigError("Kubernetes discovery needs one more package: pip install '.[k8s]'") from None
 
 
 @asynccontextmanager
