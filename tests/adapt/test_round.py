@@ -32,7 +32,13 @@ def seats(profile: Profile | None, workers: int = 2, seated: int | None = None) 
 
 
 def question(seen: list[Seen], profile: Profile | None, **given: Any) -> Question:
-    facts: dict[str, Any] = {"seats": seats(profile), "since_s": -1.0, "model": "mock", "top_k": TOP_K}
+    facts: dict[str, Any] = {
+        "seats": seats(profile),
+        "asked_s": 1e6,
+        "since_s": -1.0,
+        "model": "mock",
+        "top_k": TOP_K,
+    }
     facts |= {"tuner": Tuner(CURRENT), "policy_since_s": 0.0, "latest": seen, "most_rows": 512}
     return Question(sample=seen, profile=profile, tau=0.1, **(facts | given))
 

@@ -71,14 +71,14 @@ def drift(
     return Drift(p_value, float(finish_s[rows[first]] - np.median(took_s)))
 
 
-def settled(decided_s: Times, finish_s: Times) -> npt.NDArray[np.bool_]:
+def settled(decided_s: Times, finish_s: Times, now_s: float | None = None) -> npt.NDArray[np.bool_]:
     """[N]: decided so early that nearly all of that time have ended; of later ones only the short ones have.
 
-    At least those of the first half of the time count.
+    now_s: None is when the last one ended. At least those of the first half of the time count.
     """
     if not len(decided_s):
         return np.zeros(0, np.bool_)
-    last_s = float(finish_s.max())
+    last_s = float(finish_s.max()) if now_s is None else now_s
     slow_s = float(np.quantile(finish_s - decided_s, SLOW))
     return decided_s <= max(last_s - slow_s, float(decided_s.min() + last_s) / 2)
 

@@ -89,6 +89,7 @@ class Learning:
         self._policy_since_s = 0.0
         self._shape: tuple[int, ...] = ()
         self._new = self._others = 0
+        self._settling = False
 
     def saw(self, record: RequestRecord, counts: ExpertCounts | None) -> None:
         """Keep a request, unless its counts are of another model."""
@@ -158,7 +159,8 @@ class Learning:
             await asyncio.sleep(POLL_S)
             seats, now_s = watch.seats(), live.clock.now_s()
             moved = seats.worker_ids != looked_for and watch.calm_s >= SETTLE_S
-            if (now_s < next_s and not moved) or self._new < LEAST_NEW or not seats.worker_ids:
+            nothing_new = self._new < LEAST_NEW and not self._settling
+            if (now_s < next_s and not moved) or nothing_new or not seats.worker_ids:
                 continue
             self._new, looked_for = 0, seats.worker_ids
             next_s = now_s + await self._look(live, seats)
@@ -208,6 +210,7 @@ class Learning:
             latest=self._latest.seen(),
             seats=seats,
             profile=now if now is not None and now.counts_shape == self._shape else None,
+            asked_s=live.clock.now_s(),
             since_s=self._since_s,
             model=live.model(),
             top_k=self._shape[2],
@@ -235,18 +238,18 @@ class Learning:
         if answer.profile is not None:
             after = replace(after, profile=answer.profile, owners=seats.worker_ids)
             self._unsaved = answer.profile
-        self._tuner = answer.tuner or self._tuner
+        self._tuner, self._settling = answer.tuner or self._tuner, answer.settling
         if self._tuner.current != before.policy:
             metrics.policy_changes.labels(self._tuner.current.name).inc()
             after, self._policy_since_s = replace(after, policy=self._tuner.current), live.clock.now_s()
-        metrics.refits.labels("kept" if answer.profile is None else "used").inc()
-        self._say(answer, asked_s, changed=not after.routes_as(before))
+        metrics.refits.labels(answer.result).inc()
+        self._say(answer, asked_s, at_once=after.profile is None or not after.routes_as(before))
         after.put_to_use(before, live, self.seed)
         self._now = after
 
-    def _say(self, answer: Answer, now_s: float, *, changed: bool) -> None:
-        """Log what was found and done, or now and then that nothing was."""
-        if changed or now_s - self._said_s >= SAID_EVERY_S:
+    def _say(self, answer: Answer, now_s: float, *, at_once: bool) -> None:
+        """Log what was found and done; else, now and then, that nothing was."""
+        if at_once or now_s - self._said_s >= SAID_EVERY_S:
             self._said_s = now_s
             study = "" if answer.study is None else f"; {answer.study}"
             log.info("%s%s", answer.why, study)

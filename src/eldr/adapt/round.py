@@ -31,15 +31,16 @@ class Question:
     """What the router saw, and how it routes now.
 
     sample: requests with counts of the whole window of time; latest: the last ones, without gaps.
-    since_s: when the last drift was found; more is only looked for after that. tau: for a first profile.
-    model: its name. tuner: with the policy that has routed since policy_since_s. most_rows: requests that
-    centroids may need: the sample may be no larger. refits, tunes: what may be changed.
+    asked_s: now. since_s: when the last drift was found; more is only looked for after that. model: its name.
+    tau: for a first profile. tuner: with the policy that has routed since policy_since_s. most_rows: requests
+    that centroids may need: the sample may be no larger. refits, tunes: what may be changed.
     """
 
     sample: Sequence[Seen]
     latest: Sequence[Seen]
     seats: Seats
     profile: Profile | None
+    asked_s: float
     since_s: float
     model: str
     top_k: int
@@ -59,6 +60,7 @@ class Answer:
     why: in words, for the log. refit, drift: what was found, None where that was not looked for. stale_s:
     what was decided before says nothing of now, since there was drift; None where nothing is stale.
     study: of the policy, and what the tuner makes of it; None where the profile is new or there is none.
+    settling: there are enough requests for a first profile once those decided with the latest have ended.
     """
 
     profile: Profile | None
@@ -68,6 +70,12 @@ class Answer:
     drift: Drift | None = None
     study: Study | None = None
     tuner: Tuner | None = None
+    settling: bool = False
+
+    @property
+    def result(self) -> str:
+        """For metrics: were centroids changed, or looked at and kept, or was there nothing to look at?"""
+        return "used" if self.profile is not None else "kept" if self.refit is not None else "skipped"
 
 
 def answer(question: Question) -> Answer:
@@ -77,10 +85,15 @@ def answer(question: Question) -> Answer:
         return Answer(None, "refitting is off, and there is no profile")
     if profile is None:
         window = _window(question, question.sample)
-        return first_profile(window, question.model, question.tau, question.seed, question.most_rows)
+        return first_profile(
+            window, question.model, question.tau, question.seed, question.most_rows, question.asked_s
+        )
     if question.refits:
         window = _window(question, question.sample)
-        found = refitted(window, question.seats, profile, question.since_s, question.seed, question.most_rows)
+        found = refitted(
+            *(window, question.seats, profile, question.since_s, question.seed),
+            *(question.most_rows, question.asked_s),
+        )
         if found.profile is not None:
             return found
     else:
@@ -108,13 +121,24 @@ def _studied(question: Question, window: Window, profile: Profile) -> Study:
     )
 
 
-def first_profile(window: Window, model: str, tau: float, seed: int, most_rows: float = math.inf) -> Answer:
+def first_profile(
+    window: Window,
+    model: str,
+    tau: float,
+    seed: int,
+    most_rows: float = math.inf,
+    now_s: float | None = None,
+) -> Answer:
     """Make a profile for the window's workers, once there is enough. model, tau, most_rows: see Question."""
     workers = len(window.worker_ids)
     needed = _needed(workers, FIRST_ROWS, most_rows)
-    counts = window.counts[settled(window.decided_s, window.finish_s) & window.counted]
+    counts = window.counts[settled(window.decided_s, window.finish_s, now_s) & window.counted]
     if len(counts) < needed:
-        return Answer(None, f"{len(counts)} of {needed} requests with counts for a first profile")
+        later = int(window.counted.sum()) - len(counts)
+        why = f"{len(counts)} of {needed} requests with counts for a first profile"
+        if later:
+            why += f", and {later} of a time whose long ones may not have ended"
+        return Answer(None, why, settling=len(counts) + later >= needed)
     transform = SignatureTransform(FIRST_TRANSFORMATION).fit(counts)
     signatures = transform.transform_many(counts)
     nobody = np.zeros((workers, signatures.shape[1]), np.float32)
@@ -146,7 +170,13 @@ def _needed(workers: int, least: int, most_rows: float) -> int:
 
 
 def refitted(
-    window: Window, seats: Seats, profile: Profile, since_s: float, seed: int, most_rows: float = math.inf
+    window: Window,
+    seats: Seats,
+    profile: Profile,
+    since_s: float,
+    seed: int,
+    most_rows: float = math.inf,
+    now_s: float | None = None,
 ) -> Answer:
     """Test for drift since a time; refit with what is new where that is better or the pool has changed.
 
@@ -160,7 +190,7 @@ def refitted(
     seen = drift(signatures, decided_s, finish_s, since_s, seed)
     stale_s = seen.since_s if seen.alarm else None
     fresh_s = -np.inf if stale_s is None else stale_s
-    signatures = signatures[settled(decided_s, finish_s) & (decided_s >= fresh_s)]
+    signatures = signatures[settled(decided_s, finish_s, now_s) & (decided_s >= fresh_s)]
     needed = _needed(len(seats.worker_ids), 0, most_rows)
     if len(signatures) < needed:
         return Answer(None, f"{len(signatures)} of {needed} requests for new centroids", stale_s, None, seen)
