@@ -63,6 +63,8 @@ async def test_a_worker_that_comes_back_with_the_routers_own_requests_is_not_cou
             for up in (False, True):
                 s.decode[0].healthy = up
                 await s.until_metric("eldr_worker_up", up, worker="d0")
+            # A worker whose breaker is half open takes one request at a time.
+            await s.until_metric("eldr_worker_breaker_state", 0, worker="d0")
             assert await workers_of(s, 4) == ["d0", "d0", "d1", "d1"]  # counted twice, it would get one
             rest.set()
             await streaming.read()
