@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from support.stack import COMPLETIONS, Stack, stack
+from support.waiting import until_running
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
 
@@ -16,23 +17,26 @@ async def in_flight(s: Stack, role: str) -> float:
 
 async def test_a_stream_counts_until_its_last_byte_not_its_headers() -> None:
     async with stack() as s:
-        s.decode[0].faults.chunk_delay_s = 0.1
+        first = s.decode[0].faults.rest_until = asyncio.Event()
         async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as answer:
             await answer.content.readany()
             assert (await in_flight(s, "prefill"), await in_flight(s, "decode")) == (0, 1)
+            second = s.decode[0].faults.rest_until = asyncio.Event()
+            first.set()
             await answer.content.readany()
             assert await in_flight(s, "decode") == 1
+            second.set()
             await answer.read()
         await s.settled()
 
 
 async def test_a_prefill_counts_until_its_answer() -> None:
     async with stack() as s:
-        s.prefill[0].faults.delay_s = 0.2
+        answers = s.prefill[0].faults.until = asyncio.Event()
         request = asyncio.create_task(s.post(**PROMPT))
-        while not s.prefill[0].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until_running(s.prefill[0])
         assert (await in_flight(s, "prefill"), await in_flight(s, "decode")) == (1, 0)
+        answers.set()
         assert (await request).status == 200
         await s.settled()
 
@@ -40,24 +44,28 @@ async def test_a_prefill_counts_until_its_answer() -> None:
 @pytest.mark.parametrize("policy", ["jsq", "locality_band", "p2c"])
 async def test_a_busy_worker_gets_less(policy: str) -> None:
     async with stack(policy=policy) as s:
-        s.decode[0].faults.delay_s = 0.5
+        answers = asyncio.Event()
+        for engine in s.decode:
+            engine.faults.until = answers
         slow = asyncio.create_task(s.post(**PROMPT))
-        while not (s.decode[0].running or slow.done()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        if not slow.done():  # p2c may have taken d1 first
-            workers = [(await s.post(**PROMPT)).decode_worker for _ in range(4)]
-            assert workers == ["d1"] * 4
-        await slow
+        await until_running(*s.decode)
+        busy, free = sorted(s.decode, key=lambda engine: engine.running, reverse=True)
+        free.faults.until = None
+        workers = [(await s.post(**PROMPT)).decode_worker for _ in range(4)]
+        assert workers == [f"d{s.decode.index(free)}"] * 4
+        assert busy.running == 1
+        answers.set()
+        assert (await slow).decode_worker == f"d{s.decode.index(busy)}"
         await s.settled()
 
 
 async def test_a_retry_is_counted_on_one_worker_at_a_time() -> None:
     async with stack() as s:
         s.decode[0].faults.reset_before_answer = True
-        s.decode[1].faults.delay_s = 0.2
+        answers = s.decode[1].faults.until = asyncio.Event()
         request = asyncio.create_task(s.post(**PROMPT))
-        while not s.decode[1].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until_running(s.decode[1])
         assert await in_flight(s, "decode") == 1
+        answers.set()
         assert (await request).decode_worker == "d1"
         await s.settled()

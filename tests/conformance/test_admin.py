@@ -11,12 +11,14 @@ import pytest
 
 from eldr.errors import ConfigError
 from eldr.proxy.admin import admin_key, admin_site, create_admin_app
+from eldr.proxy.membership import POLL_S
 from eldr.settings_fleet import AdminConfig
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.raw import exchange, status_of
 from support.serving import free_port
 from support.stack import COMPLETIONS, Stack, aiohttp_served, stack
+from support.waiting import until, until_running
 
 PROMPT = {"prompt": "a law text", "max_tokens": 4}
 KEY = "a-long-secret"
@@ -37,6 +39,12 @@ class Admin:
     async def states(self) -> dict[str, str]:
         _, body = await self.ask("GET", "/workers")
         return {worker["name"]: worker["state"] for worker in body["workers"]}
+
+    async def until(self, **states: str) -> None:
+        async def so() -> bool:
+            return await self.states() == states
+
+        await until(so)
 
 
 @asynccontextmanager
@@ -76,10 +84,9 @@ async def test_the_admin_paths_are_not_on_the_routers_port() -> None:
 
 async def test_workers_are_listed_with_what_they_do() -> None:
     async with administered() as (s, admin):
-        s.decode[0].faults.delay_s = 0.3
+        answers = s.decode[0].faults.until = asyncio.Event()
         running = asyncio.create_task(s.post(**PROMPT))
-        while not s.decode[0].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_running(s.decode[0])
         status, body = await admin.ask("GET", "/workers")
         assert status == 200
         assert body["workers"][1] == {
@@ -91,6 +98,7 @@ async def test_workers_are_listed_with_what_they_do() -> None:
             "in_flight": 1,
             "problem": None,
         }
+        answers.set()
         await running
 
 
@@ -100,12 +108,15 @@ async def test_an_added_worker_gets_traffic_at_once(policy: str) -> None:
         {"policy": policy, "profile": domain_profile()} if policy == "locality_band" else {"policy": policy}
     )
     async with administered(**options) as (s, admin), one_more(s) as engine:
+        answers = asyncio.Event()
         for each in (*s.decode, engine):
-            each.faults.delay_s = 0.2
+            each.faults.until = answers
         status, body = await admin.ask("POST", "/workers", role="decode", url=engine.url, name="new")
         assert (status, body["state"], body["name"]) == (201, "up", "new")
-        replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(6)))
-        assert "new" in {reply.decode_worker for reply in replies}
+        asked = [asyncio.create_task(s.post(**PROMPT)) for _ in range(6)]
+        await until_running(*s.decode, engine, count=6)
+        answers.set()
+        assert "new" in {(await one).decode_worker for one in asked}
         assert await s.metric("eldr_worker_up", worker="new") == 1
         await s.settled()
 
@@ -133,13 +144,9 @@ async def test_an_added_prefill_worker_without_the_models_expert_counts_stays_ou
         assert problem.replace("PORT", str(engine.port)) in body["problem"]
         assert {(await s.post(**PROMPT)).headers["x-eldr-prefill-worker"] for _ in range(3)} == {"p0"}
         engine.faults.counts, engine.faults.no_counts = None, False
-        async with asyncio.timeout(5):
-            while (await admin.states())["p1"] != "up":  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        probes = len(engine.received)
-        checks = engine.health_checks
-        while engine.health_checks < checks + 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await admin.until(p0="up", p1="up", d0="up", d1="up")
+        probes, checks = len(engine.received), engine.health_checks
+        await until(lambda: engine.health_checks >= checks + 3)
         assert len(engine.received) == probes  # one that has told its counts is asked no more
 
 
@@ -193,29 +200,28 @@ async def test_an_unknown_worker_is_a_404() -> None:
 
 async def test_a_draining_worker_gets_nothing_new_ends_its_stream_and_leaves() -> None:
     async with administered() as (s, admin):
-        s.decode[0].faults.chunk_delay_s = 0.1
+        rest = s.decode[0].faults.rest_until = asyncio.Event()
         async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as streaming:
             await streaming.content.readany()
             status, body = await admin.ask("POST", "/workers/d0/drain")
             assert (status, body["state"], body["in_flight"]) == (202, "draining", 1)
             assert {(await s.post(**PROMPT)).decode_worker for _ in range(3)} == {"d1"}
             assert (await admin.states())["d0"] == "draining"
+            rest.set()
             assert (await streaming.read()).endswith(b"data: [DONE]\n\n")
-        async with asyncio.timeout(3):
-            while "d0" in await admin.states():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await admin.until(p0="up", d1="up")
         assert "d0" not in (await s.get("/metrics")).text
         assert (await s.post(**PROMPT)).decode_worker == "d1"
 
 
 async def test_a_drain_has_a_limit_and_the_stream_is_not_cut() -> None:
     async with administered() as (s, admin):
-        s.decode[0].faults.chunk_delay_s = 0.15
+        rest = s.decode[0].faults.rest_until = asyncio.Event()
         async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as streaming:
             await streaming.content.readany()
             await admin.ask("POST", "/workers/d0/drain", limit_s=0.1)
-            await asyncio.sleep(0.25)
-            assert await admin.states() == {"p0": "up", "d1": "up"}
+            await admin.until(p0="up", d1="up")
+            rest.set()
             assert (await streaming.read()).endswith(b"data: [DONE]\n\n")
         await s.settled()
         assert "d0" not in (await s.get("/metrics")).text
@@ -225,12 +231,10 @@ async def test_a_health_check_does_not_bring_a_draining_worker_back() -> None:
     async with administered(health_interval_s=0.03) as (s, admin):
         s.decode[0].faults.hang = True
         hanging = asyncio.create_task(s.post(**PROMPT))
-        while not s.decode[0].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_running(s.decode[0])
         await admin.ask("POST", "/workers/d0/drain")
         checks = s.decode[0].health_checks
-        while s.decode[0].health_checks < checks + 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: s.decode[0].health_checks >= checks + 3)
         assert await s.metric("eldr_worker_up", worker="d0") == 0
         assert {(await s.post(**PROMPT)).decode_worker for _ in range(3)} == {"d1"}
         hanging.cancel()
@@ -239,24 +243,27 @@ async def test_a_health_check_does_not_bring_a_draining_worker_back() -> None:
 
 async def test_adding_a_draining_worker_again_keeps_it() -> None:
     async with administered() as (s, admin):
-        s.decode[0].faults.chunk_delay_s = 0.1
+        rest = s.decode[0].faults.rest_until = asyncio.Event()
         async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as streaming:
             await streaming.content.readany()
             await admin.ask("POST", "/workers/d0/drain")
             status, body = await admin.ask("POST", "/workers", role="decode", url=s.decode[0].url)
             assert (status, body["name"], body["state"], body["in_flight"]) == (201, "d0", "up", 1)
+            rest.set()
             await streaming.read()
-        await asyncio.sleep(0.2)
+        await s.settled()
+        await asyncio.sleep(2 * POLL_S)  # by then the drain would have looked again, had it gone on
         assert (await admin.states())["d0"] == "up"
 
 
 async def test_a_removed_worker_leaves_at_once_and_its_stream_ends() -> None:
     async with administered() as (s, admin):
-        s.decode[0].faults.chunk_delay_s = 0.1
+        rest = s.decode[0].faults.rest_until = asyncio.Event()
         async with s.http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": True}) as streaming:
             await streaming.content.readany()
             assert (await admin.ask("DELETE", "/workers/d0"))[0] == 204
             assert await admin.states() == {"p0": "up", "d1": "up"}
+            rest.set()
             assert (await streaming.read()).endswith(b"data: [DONE]\n\n")
         assert (await s.post(**PROMPT)).decode_worker == "d1"
         await s.settled()

@@ -8,6 +8,7 @@ import pytest
 from eldr.clock import VirtualClock
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, Stack, stack
+from support.waiting import HANG_S, until, until_running
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
 SHORT = {"breaker": {"open_s": 0.2}}
@@ -55,9 +56,14 @@ async def test_5xx_in_a_row_take_a_worker_out_and_the_rest_serve(status: int) ->
 async def test_a_prefill_worker_that_dies_with_many_kv_caches_takes_no_decode_worker_out() -> None:
     async with stack(prefill=1, **LONG) as s:
         s.prefill[0].faults.restarts = 8
-        s.prefill[0].faults.delay_s = s.decode[0].faults.delay_s = s.decode[1].faults.delay_s = 0.05
-        replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(8)))
-        assert {reply.status for reply in replies} == {200}
+        prefilled = s.prefill[0].faults.until = asyncio.Event()
+        transfers = s.decode[0].faults.until = s.decode[1].faults.until = asyncio.Event()
+        asked = [asyncio.create_task(s.post(**PROMPT)) for _ in range(8)]
+        await until_running(s.prefill[0], count=8)
+        prefilled.set()
+        await until_running(*s.decode, count=8)
+        transfers.set()  # and all of them fail at once
+        assert [(await one).status for one in asked] == [200] * 8
         assert await s.metric("eldr_retries_total", kind="decode_kv_lost") == 8
         assert [await state(s, worker) for worker in ("d0", "d1")] == [0, 0]
 
@@ -65,7 +71,7 @@ async def test_a_prefill_worker_that_dies_with_many_kv_caches_takes_no_decode_wo
 async def test_a_decode_worker_that_fails_every_transfer_is_left_out_after_a_while() -> None:
     async with stack(breaker={"open_s": 0.02, "longest_open_s": 0.02}) as s:
         s.decode[0].faults.status = (500, b"{}", "application/json")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while await state(s) == 0:
                 assert await ask(s, 1) == [200]  # tried again on d1
 
@@ -79,9 +85,15 @@ async def test_a_worker_that_dies_mid_stream_again_and_again_is_left_out() -> No
 
 
 async def test_a_worker_that_hangs_is_left_out_after_three_idle_time_outs() -> None:
-    async with stack(idle_timeout_s=0.1, **LONG) as s:
+    async with stack(idle_timeout_s=1, **LONG) as s:
         s.decode[0].faults.hang = True
-        assert await ask(s, 4) == [200] * 4  # each was tried again on d1
+        answers = s.decode[1].faults.until = asyncio.Event()
+        asked = [asyncio.create_task(s.post(**PROMPT)) for _ in range(6)]
+        await until_running(*s.decode, count=6)
+        answers.set()
+        replies = [await one for one in asked]  # those that hung were tried again on d1
+        assert [(reply.status, reply.decode_worker) for reply in replies] == [(200, "d1")] * 6
+        assert (await s.post(**PROMPT)).decode_worker == "d1"
         assert len(s.decode[0].received) == 3
         assert await state(s) == 2
 
@@ -119,24 +131,35 @@ async def test_half_open_tries_one_request_and_a_good_one_brings_the_worker_back
         clock.advance_to(0.25)
         assert await state(s) == 1
         s.decode[0].faults.status = None
-        s.decode[0].faults.delay_s = 0.2
-        replies = await asyncio.gather(*(s.post(**PROMPT) for _ in range(4)))
-        assert sorted(reply.status for reply in replies) == [200, 503, 503, 503]
+        answers = s.decode[0].faults.until = asyncio.Event()
+        trial = asyncio.create_task(s.post(**PROMPT))
+        await until_running(s.decode[0])
+        assert await ask(s, 3) == [503] * 3
+        answers.set()
+        assert (await trial).status == 200
         assert await state(s) == 0
         assert await ask(s, 2) == [200] * 2
 
 
-async def test_a_worker_that_came_back_takes_all_requests_though_the_first_runs_long() -> None:
+async def test_a_worker_that_came_back_takes_all_requests_though_the_first_runs_long(
+    clock: VirtualClock,
+) -> None:
     async with stack(decode=1, health_interval_s=0.03, **SHORT) as s:
         await s.decode[0].stop()
         await until_up(s, False)
         await s.decode[0].start()
-        s.decode[0].faults.delay_s = 0.5  # not streamed: nothing comes before the end
+        answers = s.decode[0].faults.until = asyncio.Event()  # not streamed: nothing comes before the end
+        clock.advance_to(0.25)
         await until_up(s, True)
         first = asyncio.create_task(s.post(**PROMPT))
-        await asyncio.sleep(0.2)  # as many checks as it takes to see that the worker is there
-        assert await ask(s, 1) == [200]
-        assert (await first).status == 200
+        await until_running(s.decode[0])
+        checks = s.decode[0].health_checks
+        await until(lambda: s.decode[0].health_checks >= checks + 3)
+        second = asyncio.create_task(s.post(**PROMPT))
+        await until(lambda: s.decode[0].running == 2 or second.done())
+        assert not first.done()
+        answers.set()
+        assert [(await one).status for one in (first, second)] == [200, 200]
 
 
 async def test_a_trial_that_fails_keeps_the_worker_out_for_longer(clock: VirtualClock) -> None:
@@ -156,24 +179,24 @@ async def test_a_client_that_leaves_a_trial_blocks_no_other_trial(clock: Virtual
         s.decode[0].faults.status = (502, b"{}", "application/json")
         await ask(s, 3)
         clock.advance_to(0.25)
-        s.decode[0].faults.status, s.decode[0].faults.delay_s = None, 5
+        s.decode[0].faults.status, s.decode[0].faults.hang = None, True
         leaving = asyncio.create_task(s.post(**PROMPT))
-        while not s.decode[0].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_running(s.decode[0])
         leaving.cancel()
         await s.settled()
-        s.decode[0].faults.delay_s = 0
+        s.decode[0].faults.hang = False
         assert await ask(s, 1) == [200]
 
 
-async def test_with_all_breakers_open_the_client_is_told_when_to_come_again() -> None:
+async def test_with_all_breakers_open_the_client_is_told_when_to_come_again(clock: VirtualClock) -> None:
     async with stack(**LONG) as s:
         for engine in s.decode:
             engine.faults.status = (502, b"{}", "application/json")
         assert await ask(s, 6) == [502] * 6
+        clock.advance_to(10)
         reply = await s.post(**PROMPT)
         assert reply.status == 503
-        assert 55 < int(reply.headers["Retry-After"]) <= 60  # when the breakers' time is over
+        assert reply.headers["Retry-After"] == "50"  # when the breakers' time is over
         assert len(s.prefill[0].received) == 6  # nothing was prefilled for nobody
         assert (await s.get("/ready")).json == {"ready": False, "missing": ["decode"], "draining": False}
 
@@ -186,14 +209,11 @@ async def test_a_worker_that_flaps_is_left_alone_longer_each_time(clock: Virtual
             await s.decode[0].start()
             checks = s.decode[0].health_checks
             clock.advance_to(clock.now_s() + open_s - 0.01)
-            while s.decode[0].health_checks < checks + 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            await until_up(s, False)
+            await until(lambda: s.decode[0].health_checks >= checks + 2)  # noqa: B023
+            assert await s.metric("eldr_worker_up", worker="d0") == 0
             clock.advance_to(clock.now_s() + 0.02)
             await until_up(s, True)
 
 
 async def until_up(s: Stack, up: bool) -> None:
-    async with asyncio.timeout(5):
-        while await s.metric("eldr_worker_up", worker="d0") != up:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await s.until_metric("eldr_worker_up", up, worker="d0")

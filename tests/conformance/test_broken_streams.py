@@ -1,5 +1,6 @@
 """A decode worker that fails after output was sent must not look like a clean end."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -53,8 +54,8 @@ async def test_a_stream_that_is_whole_stays_so_however_its_connection_ends() -> 
 
 
 async def test_a_hanging_stream_ends_with_an_error_event_after_its_idle_time() -> None:
-    async with stack(decode=1, idle_timeout_s=0.2) as s:
-        s.decode[0].faults.chunk_delay_s = 30
+    async with stack(decode=1, idle_timeout_s=1) as s:
+        s.decode[0].faults.rest_until = asyncio.Event()
         events = await broken(s)
         assert b"[DONE]" not in events
         assert "error" in json.loads(events[-1])

@@ -13,20 +13,16 @@ from eldr.proxy.upstream import Upstream
 from support.mock_engine import MockEngine
 from support.raw import connected, post
 from support.stack import COMPLETIONS, Stack, stack
+from support.waiting import HANG_S, until, until_running
 
 PROMPT = {"prompt": "hello world", "max_tokens": 50}
 
 
-async def until_running(engine: MockEngine) -> None:
-    async with asyncio.timeout(3):
-        while not engine.running:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 async def leave(s: Stack, engine: MockEngine, stream: bool, after_chunks: int = 0) -> None:
     """Send a request on a connection of its own; close it once `engine` works on it."""
+    body = {**PROMPT, "max_tokens": 1_000, "stream": stream}
     async with aiohttp.ClientSession() as http:
-        request = asyncio.create_task(http.post(s.url + COMPLETIONS, json={**PROMPT, "stream": stream}))
+        request = asyncio.create_task(http.post(s.url + COMPLETIONS, json=body))
         await until_running(engine)
         if after_chunks:
             answer = await request
@@ -35,9 +31,7 @@ async def leave(s: Stack, engine: MockEngine, stream: bool, after_chunks: int = 
             answer.close()
         else:
             request.cancel()
-    async with asyncio.timeout(1):
-        while engine.running:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: not engine.running)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -73,7 +67,7 @@ async def test_between_the_legs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stack() as s:
         monkeypatch.setattr(Upstream, "connection", hangs_for_decode)
         asked = asyncio.create_task(s.post(**PROMPT))
-        await asyncio.wait_for(reached.wait(), 3)
+        await asyncio.wait_for(reached.wait(), HANG_S)
         asked.cancel()
         await s.settled()
         assert (len(s.prefill[0].received), len(s.decode[0].received)) == (1, 0)

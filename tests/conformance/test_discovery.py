@@ -28,6 +28,7 @@ from eldr.settings_front import SecurityConfig
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import COMPLETIONS, served
+from support.waiting import HANG_S, until
 
 PROMPT = {"prompt": "a law text", "max_tokens": 3}
 
@@ -42,9 +43,7 @@ class Routed:
         return {seen.name: seen.state for seen in self.membership.snapshot()}
 
     async def until(self, **expected: str) -> None:
-        async with asyncio.timeout(10):
-            while self.states() != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: self.states() == expected)
 
     async def ask(self) -> str | None:
         async with self.http.post(self.url + COMPLETIONS, json=PROMPT) as answer:
@@ -58,7 +57,10 @@ class Routed:
 
 @asynccontextmanager
 async def routed(
-    settings: dict[str, Any], reload: Reload | None = None, profile: Profile | None = None, wait_s: float = 30
+    settings: dict[str, Any],
+    reload: Reload | None = None,
+    profile: Profile | None = None,
+    wait_s: float = HANG_S,
 ) -> AsyncIterator[Routed]:
     rng = np.random.default_rng(0)
     policies = create_policy("jsq", rng=rng), create_policy("locality_band", rng=rng)
@@ -99,7 +101,7 @@ async def test_a_file_that_changes_changes_the_workers_and_a_bad_one_does_not(
             before = 'eldr_discovery_updates_total{result="failed",source="file"}'
             failed = _value(await router.metrics(), before)
             path.write_text(bad)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_S):
                 while _value(await router.metrics(), before) == failed:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert router.states() == {"p0": "up", "d1": "up", "new": "up"}
@@ -195,7 +197,7 @@ async def test_sighup_has_the_file_read_by_a_running_process(tmp_path: Path, fou
         process.send_signal(signal.SIGHUP)
         await _logged(process, b"decode worker b (")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), HANG_S) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -204,6 +206,6 @@ async def test_sighup_has_the_file_read_by_a_running_process(tmp_path: Path, fou
 
 async def _logged(process: asyncio.subprocess.Process, text: bytes) -> None:
     assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while text not in (line := await process.stderr.readline()):
             assert line, f"the router ended without saying {text!r}"

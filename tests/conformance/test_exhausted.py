@@ -2,12 +2,17 @@
 
 import asyncio
 import resource
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from eldr.pool import Worker
+from eldr.proxy.upstream import ExhaustedError, Upstream
 from support.stack import Stack, stack
+from support.waiting import until, until_running
 
 PROMPT = {"prompt": "hello world", "max_tokens": 4}
 
@@ -37,12 +42,30 @@ async def check_nobody_is_blamed(s: Stack) -> None:
     assert (await s.post(**PROMPT)).status == 200
 
 
-async def test_a_request_is_a_503_and_no_worker_is_taken_out_by_it_or_by_its_checks() -> None:
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many checks of each worker found nothing left."""
+    counts, get = Counter[str](), Upstream.get
+
+    async def counted(self: Upstream, worker: Worker, *args: Any) -> tuple[int, bytes]:
+        try:
+            return await get(self, worker, *args)
+        except ExhaustedError:
+            counts[worker.id] += 1
+            raise
+
+    monkeypatch.setattr(Upstream, "get", counted)
+    return counts
+
+
+async def test_a_request_is_a_503_and_no_worker_is_taken_out_by_it_or_by_its_checks(
+    unchecked: Counter[str],
+) -> None:
     async with stack(health_interval_s=0.02) as s:
         await s.get("/health")  # leaves a connection to the router
         with no_descriptors():
             reply = await s.post(**PROMPT)
-            await asyncio.sleep(0.2)
+            await until(lambda: min(unchecked[worker] for worker in ("p0", "d0", "d1")) >= 3)
         assert reply.status == 503
         assert reply.json["error"]["type"] == "overloaded"
         assert reply.headers["Retry-After"] == "1"
@@ -51,10 +74,10 @@ async def test_a_request_is_a_503_and_no_worker_is_taken_out_by_it_or_by_its_che
 
 async def test_the_same_between_the_legs() -> None:
     async with stack() as s:
-        s.prefill[0].faults.delay_s = 0.2
+        answers = s.prefill[0].faults.until = asyncio.Event()
         asked = asyncio.create_task(s.post(**PROMPT))
-        while not s.prefill[0].running:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until_running(s.prefill[0])
         with no_descriptors():
+            answers.set()
             assert (await asked).status == 503
         await check_nobody_is_blamed(s)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.mock_engine import MockEngine
 from support.profiles import domain_profile
 from support.stack import Stack, right_text, stack
+from support.waiting import until, until_running
 
 openai = pytest.importorskip("openai", reason="the openai package is not installed (extra: dev)")
 
@@ -158,9 +158,7 @@ async def test_what_the_router_turns_away_raises_what_a_client_expects(tmp_path:
             await ai.with_options(api_key="wrong").completions.create(model="mock", prompt="x")
         s.prefill[0].faults.hang = True
         first = asyncio.create_task(ai.completions.create(model="mock", prompt="x"))
-        async with asyncio.timeout(3):
-            while not s.prefill[0].running:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_running(s.prefill[0])
         with pytest.raises(openai.RateLimitError, match="try again") as busy:
             await ai.completions.create(model="mock", prompt="x")
         assert int(busy.value.response.headers["Retry-After"]) >= 1
@@ -185,23 +183,21 @@ async def test_a_decode_worker_that_dies_raises_in_the_middle_of_a_stream() -> N
 
 async def test_leaving_a_stream_cancels_it_on_the_engine() -> None:
     async with client() as (ai, s):
-        s.decode[0].faults.chunk_delay_s = 0.05
-        stream = await ai.chat.completions.create(**{**CHAT, "max_tokens": 400}, stream=True)
+        s.decode[0].faults.rest_until = asyncio.Event()
+        stream = await ai.chat.completions.create(**CHAT, stream=True)
         async for _ in stream:
             break
         await stream.close()
-        await cancelled(s.decode[0])
+        await until(lambda: s.decode[0].cancelled == 1)
 
 
 async def test_a_client_time_out_cancels_a_prefill() -> None:
     async with client() as (ai, s):
         s.prefill[0].faults.hang = True
-        with pytest.raises(openai.APITimeoutError):
-            await ai.chat.completions.create(**CHAT, timeout=0.2)
-        await cancelled(s.prefill[0])
-
-
-async def cancelled(engine: MockEngine) -> None:
-    async with asyncio.timeout(2):
-        while engine.cancelled != 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        timeout_s = 0.2
+        while not s.prefill[0].received:  # a busy machine may not get it there before the time is over
+            with pytest.raises(openai.APITimeoutError):
+                await ai.chat.completions.create(**CHAT, timeout=timeout_s)
+            timeout_s *= 2
+        await s.settled()
+        assert s.prefill[0].cancelled == len(s.prefill[0].received)

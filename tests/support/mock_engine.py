@@ -59,7 +59,7 @@ class Faults:
     """What an engine does wrong, to every inference request until it is changed.
 
     status: (status, body, content type, only the next `times` requests).
-    until: answer nothing before it is set.
+    until: answer nothing before it is set; rest_until: of a stream, nothing behind a chunk with output.
     restarts: the next so many prefills are lost, as if the engine had restarted right after its answer.
     reset_before_answer: close the connection once the request was read.
     die_after_chunks: of a stream; end_early: end it cleanly but without [DONE]; die_after_done: behind it.
@@ -69,6 +69,7 @@ class Faults:
     times: int = 1_000_000
     delay_s: float = 0.0
     until: asyncio.Event | None = None
+    rest_until: asyncio.Event | None = None
     chunk_delay_s: float = 0.0
     reset_before_answer: bool = False
     die_after_chunks: int | None = None
@@ -323,6 +324,8 @@ class MockEngine:
             yield event
             said += output
             await asyncio.sleep(self.faults.chunk_delay_s if output else 0)
+            if output and self.faults.rest_until:
+                await self.faults.rest_until.wait()
 
 
 def _mistyped(body: dict[str, Any]) -> str | None:

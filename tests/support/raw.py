@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from support.waiting import HANG_S
+
 
 @dataclass
 class Connection:
@@ -15,7 +17,7 @@ class Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def rest(self, timeout_s: float = 5) -> bytes:
+    async def rest(self, timeout_s: float = HANG_S) -> bytes:
         """Everything up to the end, b"" also for a reset; fails if the server does not end it."""
         parts = []
         async with asyncio.timeout(timeout_s):
@@ -37,7 +39,7 @@ async def connected(url: str) -> AsyncIterator[Connection]:
         writer.transport.abort()
 
 
-async def exchange(url: str, data: bytes, timeout_s: float = 5) -> bytes:
+async def exchange(url: str, data: bytes, timeout_s: float = HANG_S) -> bytes:
     """What the server answers to these bytes until it closes; fails if it leaves the client hanging."""
     async with connected(url) as connection:
         connection.writer.write(data)

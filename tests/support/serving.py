@@ -9,6 +9,7 @@ import aiohttp
 
 from eldr.bench.engine import free_port as free_port
 from support.mock_engine import MockEngine
+from support.waiting import HANG_S
 
 ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
 
@@ -27,7 +28,7 @@ async def serving(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def failure(*args: str) -> str:
     """The single line that a start ends with."""
     async with serving(*args) as process:
-        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+        _, stderr = await asyncio.wait_for(process.communicate(), HANG_S)
         assert process.returncode == 1, stderr
         lines = stderr.decode().splitlines()
         errors = [line for line in lines if line.startswith("eldr: ")]
@@ -37,7 +38,7 @@ async def failure(*args: str) -> str:
 
 
 async def until_healthy(url: str) -> None:
-    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+    async with aiohttp.ClientSession() as http, asyncio.timeout(HANG_S):
         while True:
             try:
                 async with http.get(url + "/health"):

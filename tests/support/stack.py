@@ -25,6 +25,7 @@ from eldr.proxy.running import running_app
 from eldr.proxy.tls import server_tls
 from eldr.settings_front import SecurityConfig
 from support.mock_engine import MockEngine, engines, prompt_of, words
+from support.waiting import HANG_S, until
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
@@ -59,12 +60,23 @@ class Stack:
                 return float(sample[3])
         return 0.0
 
+    async def until_metric(self, name: str, value: float, **labels: str) -> None:
+        """Wait until a sample of /metrics has this value."""
+
+        async def has_it() -> bool:
+            return await self.metric(name, **labels) == value
+
+        await until(has_it)
+
     async def settled(self) -> None:
         """Wait until nothing runs on the engines, then check that the router's ledger is empty too."""
-        async with asyncio.timeout(5):
-            engines = (*self.prefill, *self.decode)
-            while any(engine.running for engine in engines) or await self._in_flight():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(self._is_settled)
+
+    async def _is_settled(self) -> bool:
+        return (
+            not any(engine.running for engine in (*self.prefill, *self.decode))
+            and not await self._in_flight()
+        )
 
     async def _in_flight(self) -> float:
         text = (await self.get("/metrics")).text
@@ -117,14 +129,14 @@ async def stack(
     tls = server_tls(SecurityConfig(**(engine_tls or {})))
     async with engines(prefill, blocks, tls=tls) as first, engines(decode, blocks, tls=tls) as second:
         urls = {"prefill": [engine.url for engine in first], "decode": [engine.url for engine in second]}
-        config = load_config(None, {"health_interval_s": 3600, "wait_s": 2, **urls, **settings})
+        config = load_config(None, {"health_interval_s": 3600, "wait_s": HANG_S, **urls, **settings})
         rng = np.random.default_rng(0)
         policies = create_policy("jsq", rng=rng), create_policy(policy, rng=rng, **(options or {}))
         async with (
             running_app(config, Profiles(profile, learned), lambda _: policies, learner=learner) as app,
             served(app, config) as url,
         ):
-            timeout = aiohttp.ClientTimeout(total=15)
+            timeout = aiohttp.ClientTimeout(total=HANG_S)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 for engine in (*first, *second):
                     engine.received.clear()  # what the router asked at its start is not the test's matter
