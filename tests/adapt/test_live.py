@@ -197,6 +197,25 @@ async def test_a_profile_that_could_not_be_saved_is_saved_later(
     assert np.array_equal(Profile.load(file).centroids, profile.centroids)
 
 
+async def test_what_needs_time_alone_is_looked_at_again_without_a_new_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [Answer(None, "240 of 256 requests", settling=True)] * 2
+    answers.append(Answer(domain_profile(DOMAINS[:2]), "first profile"))
+
+    async def settles(_: object) -> Answer:
+        return answers.pop(0)
+
+    monkeypatch.setattr(live, "ask", settles)
+    async with stack(policy="locality_band", learner=learning()) as router:
+        with caplog.at_level(logging.INFO):
+            await ask(router, "law", rounds=live.LEAST_NEW)
+            await until(lambda: refits(router))
+        assert await router.metric("eldr_refits_total", result="skipped") == 2
+    assert caplog.text.count("240 of 256 requests") == 2
+    assert not answers
+
+
 async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = asyncio.Event()
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapt.seen import sample
+from adapt.seen import record, sample
 from eldr.adapt import child
 from eldr.adapt.child import ChildError, ask, children_cpu_s
 from eldr.adapt.choice import Choice
@@ -56,6 +56,20 @@ def test_a_first_profile_is_made_once_there_is_enough() -> None:
     made.check_fits(layers=2, experts=8, top_k=TOP_K, model="mock", workers=2)
     known = domain_profile().centroids
     assert sorted((made.centroids @ known.T).argmax(axis=1)) == [0, 1]
+
+
+def test_the_latest_requests_count_once_the_long_ones_of_their_time_have_ended() -> None:
+    seen = sample(mixed(*DOMAINS[:2], rows=256))
+    seen[0] = Seen(record(0, decided_s=0.0, finish_s=3.0), seen[0].counts)
+    last_s = seen[-1].record.finish_s
+    now = answer(question(seen, None, asked_s=last_s))
+    assert (now.profile, now.settling, now.result) == (None, True, "skipped")
+    assert now.why.startswith("24")  # not all of 256
+    assert "whose long ones may not have ended" in now.why
+    later = answer(question(seen, None, asked_s=last_s + 3))
+    assert later.profile is not None
+    assert (later.settling, later.result) == (False, "used")
+    assert not answer(question(seen[:200], None, asked_s=last_s)).settling
 
 
 @pytest.mark.parametrize(
