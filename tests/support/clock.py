@@ -11,7 +11,7 @@ class SkippingClock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.skipped_s, now_s = 0.0, time.monotonic
         for name in ("time.monotonic", *names):
-            monkeypatch.setattr(name, lambda: now_s() + self.skipped_s)
+            monkeypatch.setattr(name, lambda *_: now_s() + self.skipped_s)
 
     def skip(self, seconds: float) -> None:
         """Let so much time have passed."""
