@@ -15,12 +15,14 @@ class FakeWorker:
 
     hold: the first tokens are held back until so many requests are running.
     seen: (time, body, label header) of each request; most: the largest number of requests at once.
+    written: when each token was.
     """
 
     def __init__(self, first_s: float = 0.0, gap_s: float = 0.0, hold: int = 0) -> None:
         self.first_s, self.gap_s, self.hold = first_s, gap_s, hold
         self.released = asyncio.Event()
         self.seen: list[tuple[float, dict, str | None]] = []
+        self.written: list[float] = []
         self.running = self.most = 0
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
@@ -46,6 +48,7 @@ class FakeWorker:
         for number in range(body["max_tokens"]):
             # vLLM sends an event for every token, with an empty text while a character is incomplete.
             text = "" if number == 0 else f"{body['prompt'][:3]}{number} "
+            self.written.append(asyncio.get_running_loop().time())
             await answer.write(event({"choices": [{"index": 0, "text": text}]}))
             await asyncio.sleep(self.gap_s)
         if "CUT" in body["prompt"]:

@@ -19,7 +19,9 @@ from eldr.bench.chaos import PROBES, main, violations
 from eldr.bench.chaos_clients import Clients, judge
 from eldr.bench.chaos_engine import word
 from eldr.bench.chaos_lag import Overload
+from support.clock import SkippingClock
 from support.stack import aiohttp_served as served_at
+from support.waiting import HANG_S
 
 WORDS = [word("0 p", index) for index in range(3)]
 ERROR = b'data: {"error":{"message":"broke off"}}\n\n'
@@ -107,12 +109,14 @@ def test_a_router_that_leaks_and_mixes_is_found_out(tmp_path: Path, monkeypatch:
     assert "requests: wrong text" in output
 
 
-async def ended(answer: Handler, served: bool = True, overload: Overload | None = None) -> str:
-    """How a request to a server that answers so ends, after 0.1 s at most."""
+async def ended(
+    answer: Handler, served: bool = True, overload: Overload | None = None, hang_s: float = 20
+) -> str:
+    """How a request to a server that answers so ends, after so many seconds at most."""
     app = web.Application()
     app.router.add_post("/v1/completions", answer)
     async with served_at(app) as url, aiohttp.ClientSession() as http:
-        return await Clients(url, Random(0), overload or Overload(), lambda: served, hang_s=0.1).ask(http)
+        return await Clients(url, Random(0), overload or Overload(), lambda: served, hang_s).ask(http)
 
 
 async def refusing(_: web.Request) -> web.Response:
@@ -135,20 +139,26 @@ async def test_an_overloaded_machine_excuses_a_503(note: Callable[[Overload, flo
     assert await ended(refusing, overload=overload) == "503, overloaded machine"
 
 
-async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_does_not_count() -> None:
+async def test_a_client_that_gets_no_answer_hangs_but_time_that_its_loop_lost_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def never(_: web.Request) -> web.Response:
         await asyncio.sleep(60)
         return web.Response()
 
-    overload = Overload()
+    overload, clock = Overload(), SkippingClock(monkeypatch)
 
-    async def slowly(_: web.Request) -> web.Response:
-        overload.lagged(asyncio.get_running_loop().time(), 10.0)
-        await asyncio.sleep(0.2)
-        return web.Response(status=502)
+    async def slowly(request: web.Request) -> web.Response:
+        clock.skip(30)
+        overload.lagged(asyncio.get_running_loop().time(), lost_s)
+        await asyncio.sleep(0.01)
+        return await refusing(request)
 
-    assert await ended(never) == "hung"
-    assert await ended(slowly, overload=overload) == "502"
+    assert await ended(never, hang_s=0.1) == "hung"
+    lost_s = 0.0
+    assert await ended(slowly, served=False, overload=overload) == "hung"
+    lost_s = 30.0
+    assert await ended(slowly, served=False, overload=overload) == "503"
 
 
 async def test_lag_is_no_error_where_a_limit_has_just_passed() -> None:
@@ -188,7 +198,7 @@ async def test_a_killed_engine_drops_its_streams_at_once() -> None:
         http.post(f"{engine.url}/v1/completions", json=body) as answer,
     ):
         await answer.content.readany()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(HANG_S):
             await engine.kill()
             with pytest.raises(aiohttp.ClientError):
                 await answer.read()

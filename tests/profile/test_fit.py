@@ -176,8 +176,13 @@ def test_fits_a_large_model_in_time() -> None:
     tokens = np.full(1000, 2**12 // 8, np.int32)
     label = np.array([f"d{i % 10}" for i in range(1000)])
     calibration = CalibrationSet(counts, counts, label, tokens, tokens, model="big", top_k=8)
-    started = time.process_time()
+    started_s = time.process_time()
     profile, report = fit_profile(calibration, 16, transformation="idf", layers=range(0, 48, 4))
-    assert time.process_time() - started < 10  # seconds of CPU on any machine; 3 is usual
+    fitted_s = time.process_time()
+    rows = counts.reshape(1000, -1).astype(np.float32)
+    for _ in range(5):
+        np.sort((rows @ rows.T).astype(np.float64))
+    compared_s = time.process_time()
+    assert fitted_s - started_s < 30 * (compared_s - fitted_s)  # of CPU, on any machine; 8 times is usual
     assert profile.cluster_sizes.max() <= 63
     assert report.clustering_s > 0

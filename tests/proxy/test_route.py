@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from support.stack import CHAT, COMPLETIONS, right_text, stack
+from support.waiting import until_running
 
 PROMPT = {"prompt": "hello world", "max_tokens": 6}
 MESSAGES = {"messages": [{"role": "user", "content": "hello"}], "max_completion_tokens": 6}
@@ -65,29 +66,31 @@ async def test_usage_reaches_a_client_that_asked_for_it_with_the_prefill_legs_ca
 
 
 async def test_the_first_chunk_passes_at_once() -> None:
-    async with stack() as s:
-        for engine in s.decode:
-            engine.faults.chunk_delay_s = 0.2
-        started = time.monotonic()
-        async with s.http.post(
-            s.url + COMPLETIONS, json={**PROMPT, "max_tokens": 3, "stream": True}
-        ) as answer:
-            gaps = []
-            async for chunk in answer.content.iter_any():
-                assert chunk.endswith(b"\n\n")
-                gaps.append(time.monotonic() - started)
-        assert gaps[0] < 0.15
-        assert 0.15 < gaps[1] - gaps[0] < 0.35
+    async with stack(decode=1) as s:
+        next_one = asyncio.Semaphore(0)
+        s.decode[0].faults.rest_until = Mock(wait=next_one.acquire)
+        body = {**PROMPT, "max_tokens": 3, "stream": True}
+        async with s.http.post(s.url + COMPLETIONS, json=body) as answer:
+            for _ in range(3):
+                chunk = await answer.content.readany()
+                assert (chunk.count(b"data: "), chunk[-2:]) == (1, b"\n\n")
+                next_one.release()
+            assert (await answer.read()).endswith(b"data: [DONE]\n\n")
 
 
 async def test_eight_at_once_on_two_equal_workers_split_four_and_four() -> None:
     async with stack(prefill=2, policy="locality_band") as s:
-        for engine in (*s.prefill, *s.decode):
-            engine.faults.delay_s = 0.1
-        replies = await asyncio.gather(*(s.post(prompt=f"p{index}", max_tokens=2) for index in range(8)))
-        assert all(reply.status == 200 for reply in replies)
-        assert [len(engine.received) for engine in s.decode] == [4, 4]
-        assert [len(engine.received) for engine in s.prefill] == [4, 4]
+        all_run = {"prefill": asyncio.Event(), "decode": asyncio.Event()}
+        for role, engines in (("prefill", s.prefill), ("decode", s.decode)):
+            for engine in engines:
+                engine.faults.until = all_run[role]
+        posts = [asyncio.create_task(s.post(prompt=f"p{index}", max_tokens=2)) for index in range(8)]
+        for role, engines in (("prefill", s.prefill), ("decode", s.decode)):
+            await until_running(*engines, count=8)
+            assert [engine.running for engine in engines] == [4, 4]
+            all_run[role].set()
+        assert [(await post).status for post in posts] == [200] * 8
+        assert [len(engine.received) for engine in (*s.prefill, *s.decode)] == [4, 4, 4, 4]
         await s.settled()
 
 

@@ -17,9 +17,11 @@ from eldr.proxy.models import ModelGuard
 from eldr.proxy.profiles import Profiles
 from eldr.proxy.running import running_app
 from eldr.proxy.startup import check_named_workers
+from support.clock import SkippingClock
 from support.mock_engine import MockEngine, engines
 from support.profiles import domain_profile
 from support.stack import Stack, stack
+from support.waiting import HANG_S
 
 SOON = {"open_s": 0.1}
 """A breaker that soon lets a worker try again."""
@@ -71,7 +73,7 @@ async def test_a_worker_that_comes_up_in_time_is_waited_for() -> None:
             await asyncio.sleep(0.4)
             await prefill.start()
 
-        await asyncio.gather(later(), start(prefill, decode, wait_s=5))
+        await asyncio.gather(later(), start(prefill, decode, wait_s=HANG_S))
 
 
 async def test_one_of_several_workers_is_enough_to_start() -> None:
@@ -238,9 +240,7 @@ async def test_an_engine_that_wants_a_key_is_not_probed_but_used() -> None:
 
 
 async def until(s: Stack, worker: str, up: bool) -> None:
-    async with asyncio.timeout(20):
-        while await s.metric("eldr_worker_up", worker=worker) != up:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await s.until_metric("eldr_worker_up", up, worker=worker)
 
 
 async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> None:
@@ -254,14 +254,19 @@ async def test_an_unhealthy_worker_gets_nothing_until_it_is_healthy_again() -> N
         assert (await s.post(prompt="x", max_tokens=1)).decode_worker == "d0"
 
 
-async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_stays_in() -> None:
-    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=0.5) as s:
-        s.decode[0].health_delay_s = 60
+async def test_a_busy_worker_that_answers_requests_but_not_its_checks_in_time_stays_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SkippingClock(monkeypatch, "eldr.clock.MonotonicClock.now_s")
+    async with stack(decode=1, health_interval_s=0.02, health_timeout_s=50) as s:
+        s.decode[0].health_delay_s = 3600
         checks = s.decode[0].health_checks
         while s.decode[0].health_checks < checks + 4:  # three were not answered
             assert (await s.post(prompt="x", max_tokens=1)).status == 200
+            clock.skip(20)
         assert await s.metric("eldr_upstream_errors_total", worker="d0", kind="health") == 0
-        await until(s, "d0", up=False)  # now that it answers no requests either
+        while await s.metric("eldr_worker_up", worker="d0"):  # now that it answers no requests either
+            clock.skip(20)
 
 
 async def test_a_worker_that_died_and_came_back_gets_traffic_again() -> None:

@@ -17,6 +17,8 @@ from eldr.proxy import upstream as upstream_module
 from eldr.proxy.headers import field_lines
 from eldr.proxy.upstream import RefusedError, Upstream
 from eldr.proxy.worker_answer import MAX_HEAD_BYTES, BrokenOffError
+from support.clock import SkippingClock
+from support.waiting import HANG_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -134,14 +136,29 @@ async def test_answers_that_break_off_say_why(piece: bytes, reason: str) -> None
             await ask(made, of)
 
 
-async def test_a_silent_worker_breaks_off_after_the_idle_time_and_a_slow_one_does_not() -> None:
-    slow = (OK + b"Content-Length: 40\r\n\r\n", *[b"x"] * 40)
-    async with upstream(idle_timeout_s=0.1) as made:
-        async with worker(answering(*slow)) as of:
-            assert await ask(made, of) == (200, b"x" * 40)
-        async with worker(answering(OK + b"Content-Length: 5\r\n\r\nhel")) as of:
-            with pytest.raises(BrokenOffError, match=r"sent nothing for 0\.1 s"):
-                await ask(made, of)
+async def test_a_silent_worker_breaks_off_after_the_idle_time() -> None:
+    async with (
+        upstream(idle_timeout_s=0.1) as made,
+        worker(answering(OK + b"Content-Length: 5\r\n\r\nhel")) as of,
+    ):
+        with pytest.raises(BrokenOffError, match=r"sent nothing for 0\.1 s"):
+            await ask(made, of)
+
+
+async def test_a_slow_worker_does_not_break_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SkippingClock(monkeypatch, "eldr.proxy.connection.monotonic")
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        for piece in (OK + b"Content-Length: 40\r\n\r\n", *[b"x"] * 40):
+            clock.skip(60)
+            writer.write(piece)
+            await asyncio.sleep(0.005)
+        writer.close()
+
+    async with upstream(idle_timeout_s=100) as made, worker(slowly) as of:
+        assert await ask(made, of) == (200, b"x" * 40)
+    assert clock.skipped_s > 20 * 100
 
 
 async def test_a_connection_that_closes_while_its_answer_is_paused_does_not_stay_paused() -> None:
@@ -181,7 +198,7 @@ async def test_leaving_early_closes_the_connection() -> None:
     async with worker(serve) as of, upstream() as made:
         async with made.post(of, "/v1/completions", b"{}", field_lines(CIMultiDict())) as answer:
             assert answer.status == 200
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(HANG_S):
             await gone.wait()
 
 
@@ -195,7 +212,7 @@ async def test_idle_connections_end_before_the_workers_end_them(monkeypatch: pyt
 
     async with worker(serve) as of, upstream() as made:
         await ask(made, of)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(HANG_S):
             await ended.wait()
         assert not made._idle
 

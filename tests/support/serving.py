@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -15,14 +15,23 @@ ELDR = [sys.executable, "-c", "from eldr.cli import main; main()", "serve"]
 
 
 @asynccontextmanager
-async def serving(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(*ELDR, *args, stderr=asyncio.subprocess.PIPE)
+async def serving(*args: str, program: Sequence[str] = ELDR) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(*program, *args, stderr=asyncio.subprocess.PIPE)
     try:
         yield process
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def line_of(process: asyncio.subprocess.Process, text: str) -> str:
+    """The next line of a process's log that holds this text."""
+    assert process.stderr is not None
+    async with asyncio.timeout(HANG_S):
+        while text not in (line := (await process.stderr.readline()).decode()):
+            assert line
+    return line
 
 
 async def failure(*args: str) -> str:
@@ -45,6 +54,21 @@ async def until_healthy(url: str) -> None:
                     return
             except aiohttp.ClientError:
                 await asyncio.sleep(0.05)
+
+
+async def until_refused(url: str) -> None:
+    """Wait until nobody can connect any more, as at the begin of a drain."""
+    async with asyncio.timeout(HANG_S):
+        while True:
+            async with aiohttp.ClientSession() as http:
+                try:
+                    async with http.get(url + "/health"):
+                        pass
+                except aiohttp.ClientConnectorError:
+                    return
+                except aiohttp.ClientError:
+                    pass  # it was connected, and then dropped
+            await asyncio.sleep(0.01)
 
 
 def workers(engines: list[MockEngine]) -> list[str]:

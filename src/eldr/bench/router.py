@@ -61,7 +61,7 @@ class RouterProcess:
                 start_new_session=True,
             )
         try:
-            self._wait_until_healthy(timeout_s=30.0)
+            self._wait_until_healthy(timeout_s=60.0)
         except BaseException:
             self.stop()
             raise
