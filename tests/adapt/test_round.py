@@ -17,7 +17,6 @@ from eldr.profile.artifact import Profile
 from support.mock_engine import DOMAINS, TOP_K
 from support.profiles import domain_profile
 
-RNG = np.random.default_rng(5)
 CURRENT = Choice.of("locality_band", tau=0.1)
 
 
@@ -44,7 +43,8 @@ def question(seen: list[Seen], profile: Profile | None, **given: Any) -> Questio
 
 
 def mixed(*domains: str, rows: int) -> list[str]:
-    return RNG.choice(domains, rows).tolist()
+    """As many of each, as far as that goes: balanced clusters of others would have to be mixed."""
+    return np.random.default_rng(5).permutation(np.resize(domains, rows)).tolist()
 
 
 def test_a_first_profile_is_made_once_there_is_enough() -> None:
@@ -60,12 +60,14 @@ def test_a_first_profile_is_made_once_there_is_enough() -> None:
 
 def test_the_latest_requests_count_once_the_long_ones_of_their_time_have_ended() -> None:
     seen = sample(mixed(*DOMAINS[:2], rows=256))
-    seen[0] = Seen(record(0, decided_s=0.0, finish_s=3.0), seen[0].counts)
     last_s = seen[-1].record.finish_s
+    for number in range(0, 200, 10):  # every tenth takes longer
+        decided_s = number / 10
+        seen[number] = Seen(record(number, decided_s=decided_s, finish_s=decided_s + 3), seen[number].counts)
     now = answer(question(seen, None, asked_s=last_s))
     assert (now.profile, now.settling, now.result) == (None, True, "skipped")
-    assert now.why.startswith("24")  # not all of 256
-    assert "whose long ones may not have ended" in now.why
+    assert "236 of 256 requests" in now.why
+    assert "and 20 of a time whose long ones may not have ended" in now.why
     later = answer(question(seen, None, asked_s=last_s + 3))
     assert later.profile is not None
     assert (later.settling, later.result) == (False, "used")
