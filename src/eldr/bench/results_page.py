@@ -198,7 +198,8 @@ def readme_part(folder: Path) -> str:
 def _tpot(report: Report) -> str:
     """Each policy's median TPOT against the best baseline's."""
     changes = (
-        f"{gain.tpot_p50.ratio:+.1%} with {gain.policy} ({gain.tpot_p50.baseline})" for gain in report.gains
+        f"{gain.tpot_p50.ratio:+.1%} with {gain.policy} (the best is {gain.tpot_p50.baseline})"
+        for gain in report.gains
     )
     return ", ".join(changes) or "not compared"
 

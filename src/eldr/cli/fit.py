@@ -79,7 +79,8 @@ def command(
     say(
         [
             f"{out}: {len(recorded)} requests of {recorded.model}; transformation and layers chosen in "
-            f"{report.selection_s:.2f} s, clustered in {report.clustering_s:.2f} s"
+            f"{report.selection_s:.2f} s, clustered in {report.clustering_s:.2f} s",
+            f"Route by it: eldr serve --profile {out} ... (before {workers} decode workers)",
         ]
     )
 

@@ -48,8 +48,10 @@ def admin_key(config: AdminConfig) -> str:
     else:
         try:
             key = Path(config.key_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"admin.key_file: {config.key_file!r} cannot be read as text") from None
+        except OSError as error:
+            raise ConfigError(f"admin.key_file: cannot read {config.key_file!r}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"admin.key_file: {config.key_file!r} is no text") from None
     if not key.strip():
         raise ConfigError(
             f"the admin API needs a key; set admin.key_file to a file with one, or {KEY_VARIABLE}"

@@ -76,8 +76,10 @@ def _keys(setting: str, path: str | None, variable: str) -> tuple[str, ...]:
     else:
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"security.{setting}: {path!r} cannot be read as text") from None
+        except OSError as error:
+            raise ConfigError(f"security.{setting}: cannot read {path!r}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"security.{setting}: {path!r} is no text") from None
     keys = tuple(line.strip() for line in text.splitlines() if line.strip())
     if path is not None and not keys:
         raise ConfigError(f"security.{setting}: {path!r} holds no key")
