@@ -108,6 +108,7 @@ class RouterMetrics:
             "eldr_client_faults", "Requests and connections that the router turned away, by kind.", "kind"
         )
         self.queued = self._gauge("eldr_queued_requests", "Requests that wait for their turn.")
+        self.body_bytes = self._gauge("eldr_held_body_bytes", "Bodies of requests that are held in memory.")
         self.in_flight = self._gauge(
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
         )

@@ -8,7 +8,7 @@ from multidict import CIMultiDict
 
 from eldr.errors import ConfigError, PayloadError, UpstreamError
 from eldr.pool import Worker
-from eldr.proxy.handoff import PrefillAnswer, parse, prefill_body, read_prefill
+from eldr.proxy.handoff import PrefillAnswer, encoded, parse, prefill_leg, read_prefill
 from eldr.proxy.headers import field_lines
 from eldr.proxy.models import served_models
 from eldr.proxy.signer import Signer
@@ -57,7 +57,7 @@ class CountsProbe:
         cards = await served_models(self._upstream, worker, PROBE_TIMEOUT_S)
         body = {"prompt": [1], "temperature": 0} | ({"model": cards[0]["id"]} if cards else {})
         headers = field_lines(CIMultiDict({"Content-Type": "application/json"}))
-        leg = prefill_body(parse(msgspec.json.encode(body)))
+        leg = encoded(prefill_leg(parse(msgspec.json.encode(body))))
         async with self._upstream.post(worker, "/v1/completions", leg, headers) as response:
             data = await response.read()
             if response.status == 200:
