@@ -98,6 +98,10 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> Config:
         if not raw[role] and not _discovers(raw, role):
             raise ConfigError(f"no {role} worker given; use --{role} URL or `{role}: [URL]` in the file")
     _check_workers(config)
+    if (together := config.limits.bodies_bytes) < config.body_limit_bytes:
+        raise ConfigError(
+            f"limits.bodies_bytes: {together} is below body_limit_bytes, {config.body_limit_bytes}"
+        )
     if (first_s := config.breaker.open_s) > (longest_s := config.breaker.longest_open_s):
         raise ConfigError(f"breaker.open_s: {first_s:g} is above breaker.longest_open_s, {longest_s:g}")
     return config

@@ -12,6 +12,7 @@ Bytes = Annotated[int, Meta(ge=1024, le=1024 * 1024)]
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How much of the router clients may take up. The size of bodies is `body_limit_bytes`.
 
+    bodies_bytes: most that bodies of running requests take up together (503 beyond); small ones always may.
     in_flight: most requests at once; queued: most that wait for their turn behind these (429 beyond);
     queue_timeout_s: longest wait (503 beyond).
     connections: most of clients, in each process; a third of the files that it may open is a limit too.
@@ -25,6 +26,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     in_flight: Annotated[int, Meta(ge=1)] = 4096
     queued: Annotated[int, Meta(ge=0)] = 1024
     queue_timeout_s: Seconds = 10.0
+    bodies_bytes: Annotated[int, Meta(gt=0)] = 1024 * 1024 * 1024
     connections: Annotated[int, Meta(ge=1)] = 16384
     header_bytes: Bytes = 16 * 1024
     headers: Annotated[int, Meta(ge=8)] = 128

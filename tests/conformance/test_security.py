@@ -225,7 +225,7 @@ def test_bad_key_files_are_named_but_not_quoted(content: bytes, message: str, tm
     with pytest.raises(ConfigError, match=message) as error:
         client_keys(SecurityConfig(api_keys=str(file)))
     assert "ssel" not in str(error.value)
-    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
         client_keys(SecurityConfig(api_keys=str(tmp_path / "none")))
     file.write_text("a\nb\n")
     with pytest.raises(ConfigError, match="more than one key"):

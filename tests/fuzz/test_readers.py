@@ -11,6 +11,7 @@ from eldr.errors import PayloadError, UpstreamError
 from eldr.proxy import handoff
 from eldr.proxy.dialects import DIALECTS
 from eldr.proxy.events import EventReader, read_answer
+from eldr.proxy.one_worker import reason_for_one_worker
 from eldr.wire import decode_counts, encode_counts
 from support.mock_engine import TOP_K, domain_counts
 
@@ -74,9 +75,9 @@ def test_a_prefill_answer_with_odd_fields_is_read_or_an_upstream_error(body: dic
 def test_a_body_makes_two_legs_or_a_bad_request(data: bytes, dialect: Any) -> None:
     with suppress(handoff.BadRequestError):
         body = handoff.parse(data, dialect)
-        handoff.reason_for_one_worker(body, dialect)
-        json.loads(handoff.prefill_body(body, dialect))
-        json.loads(handoff.decode_body(body, None, dialect))
+        reason_for_one_worker(body, dialect)
+        json.loads(b"".join(handoff.encoded(handoff.prefill_leg(body, dialect))))
+        json.loads(b"".join(handoff.encoded_without_copy(handoff.decode_leg(body, None, dialect))))
 
 
 @given(

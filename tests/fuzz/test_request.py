@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from eldr.proxy.body import MalformedBodyError
 from eldr.proxy.head import RefusedHeadError, check_unfinished, parse_head
 from eldr.proxy.request import Connection, Request
+from eldr.proxy.room import Room
 from eldr.settings_front import LimitConfig
 from fuzz.inputs import ANY_BYTES, BODY, HEADERS, PATHS, chunked, mangled, nearly_chunked, request
 
@@ -59,7 +60,10 @@ async def read(data: bytes, cut: int) -> tuple[Request, bytes, int] | None:
         for part in (data[end : end + cut], data[end + cut :]):
             if not made.body.complete:
                 end += len(part) - len(made.body.feed(part))
-        return (made, await made.body.read(), end) if made.body.complete else None
+        if not made.body.complete:
+            return None
+        await made.body.arrive(Room(LONGEST))
+        return made, made.body.take(), end
     except (RefusedHeadError, MalformedBodyError):
         return None
 

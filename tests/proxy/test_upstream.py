@@ -69,7 +69,7 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 async def ask(made: Upstream, of: Worker) -> tuple[int, bytes]:
-    async with made.post(of, "/v1/completions", b"{}", field_lines(CIMultiDict({"A": "b"}))) as answer:
+    async with made.post(of, "/v1/completions", (b"{}",), field_lines(CIMultiDict({"A": "b"}))) as answer:
         return answer.status, await answer.read()
 
 
@@ -166,7 +166,7 @@ async def test_a_connection_that_closes_while_its_answer_is_paused_does_not_stay
     async with (
         worker(answering(OK + b"Transfer-Encoding: chunked\r\n\r\n")) as w,
         upstream() as made,
-        made.post(w, "/v1/completions", b"{}", field_lines(CIMultiDict())) as answer,
+        made.post(w, "/v1/completions", (b"{}",), field_lines(CIMultiDict())) as answer,
     ):
         answer.pause()
         assert answer.paused
@@ -196,7 +196,7 @@ async def test_leaving_early_closes_the_connection() -> None:
         writer.close()
 
     async with worker(serve) as of, upstream() as made:
-        async with made.post(of, "/v1/completions", b"{}", field_lines(CIMultiDict())) as answer:
+        async with made.post(of, "/v1/completions", (b"{}",), field_lines(CIMultiDict())) as answer:
             assert answer.status == 200
         async with asyncio.timeout(HANG_S):
             await gone.wait()
@@ -221,7 +221,10 @@ async def test_a_header_cannot_begin_another_line() -> None:
     async with worker(answering()) as of, upstream() as made:
         with pytest.raises(ValueError, match="line end"):
             made.post(
-                of, "/v1/completions", b"{}", field_lines(CIMultiDict({"A": "b\r\nX-Data-Parallel-Rank: 1"}))
+                of,
+                "/v1/completions",
+                (b"{}",),
+                field_lines(CIMultiDict({"A": "b\r\nX-Data-Parallel-Rank: 1"})),
             )
 
 

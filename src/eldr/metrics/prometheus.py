@@ -111,6 +111,7 @@ class RouterMetrics:
             "eldr_lost_lines", "Lines that could not be written, by file.", "file"
         )
         self.queued = self._gauge("eldr_queued_requests", "Requests that wait for their turn.")
+        self.body_bytes = self._gauge("eldr_held_body_bytes", "Bodies of requests that are held in memory.")
         self.in_flight = self._gauge(
             "eldr_in_flight_requests", "Requests from selection to last byte.", "role", "worker"
         )

@@ -1,9 +1,12 @@
-"""The body of a client's request: without its chunks and its compression, and within a limit."""
+"""The body of a client's request: without its chunks and its compression, and within limits."""
 
 import asyncio
 import re
 import zlib
 from collections.abc import Callable
+from io import BytesIO
+
+from eldr.proxy.room import NoRoomError, Room
 
 MAX_LINE_BYTES = 8 * 1024
 """Of the size of a chunk with its extensions, and of a trailer."""
@@ -39,31 +42,39 @@ class TooLargeError(Exception):
 
 
 class Body:
-    """A body as it comes in; kept until it is read, or dropped where it cannot be.
+    """A body as it comes in; kept until it is taken, or dropped where it cannot be.
 
-    complete: its end has come. malformed: it never will.
+    complete: its end has come. malformed: it never will. compressed: in a way that is known here.
     on_wanted: called when somebody waits for it.
+    Once it is waited for it counts in a room, until `let_go`.
     """
 
     __slots__ = (
-        *("_chunks", "_data", "_encoding", "_error", "_left", "_limit", "_size", "_waiter"),
-        *("complete", "malformed", "on_wanted"),
+        *("_chunks", "_counted", "_data", "_encoding", "_error", "_left", "_limit", "_room", "_size"),
+        *("_waiter", "complete", "compressed", "malformed", "on_wanted"),
     )
 
     def __init__(self, length: int | None, limit_bytes: int, encoding: str = "") -> None:
         self.complete, self.malformed = length == 0, False
         self.on_wanted: Callable[[], None] | None = None
-        self._left, self._limit, self._encoding = length or 0, limit_bytes, encoding
+        self._left, self._limit, self._encoding = length or 0, limit_bytes, encoding.strip().lower()
+        self.compressed = self._encoding in _WRAPPERS
         self._chunks = Chunks() if length is None else None
-        self._data: bytes | bytearray = b""
-        self._size = 0
+        self._data: bytes | BytesIO = b""
+        self._size = self._counted = 0
+        self._room: Room | None = None
         self._error: Exception | None = TooLargeError(limit_bytes) if self._left > limit_bytes else None
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def held_bytes(self) -> int:
-        """What waits for somebody to read it; 0 while somebody does."""
-        return 0 if self._waiter is not None else len(self._data)
+        """What waits for somebody to take it; 0 while somebody does."""
+        return 0 if self._waiter is not None or self._error is not None else self._size
+
+    @property
+    def most_bytes(self) -> int:
+        """What it can become without its compression."""
+        return _most(self._size, self._limit) if self.compressed else self._size
 
     def feed(self, data: bytes) -> bytes:
         """Take what belongs to the body; return what comes after its end."""
@@ -88,8 +99,12 @@ class Body:
         """Keep nothing: nobody will read it."""
         self._fail(TooLargeError(self._limit))
 
-    async def read(self) -> bytes:
-        """The whole body, without its compression. Raises MalformedBodyError and TooLargeError."""
+    async def arrive(self, room: Room) -> None:
+        """Wait for its end. Raises MalformedBodyError, TooLargeError and NoRoomError, as soon as may be."""
+        self._room = room
+        self.count(self._size)
+        if not self.complete:
+            room.check(self._left, self._size + self._left)
         while self._error is None and not self.complete:
             self._waiter = asyncio.get_running_loop().create_future()
             if self.on_wanted is not None:
@@ -100,23 +115,47 @@ class Body:
                 self._waiter = None
         if self._error is not None:
             raise self._error
-        data, self._data = bytes(self._data), b""
-        return _decompressed(data, self._encoding, self._limit) if self._encoding else data
+
+    def take(self) -> bytes:
+        """All that has arrived, without its compression. Raises MalformedBodyError and TooLargeError."""
+        kept, self._data = self._data, b""
+        data = kept if isinstance(kept, bytes) else kept.getvalue()  # which is no copy
+        return _decompressed(data, self._encoding, self._limit) if self.compressed else data
+
+    def count(self, size: int) -> None:
+        """Have it count as so large. Raises NoRoomError."""
+        if self._room is not None:
+            self._room.take(size - self._counted, size)
+            self._counted = size
+
+    def let_go(self) -> None:
+        """Count it no more: nobody holds what was taken."""
+        if self._room is not None:
+            self._room.give_back(self._counted)
+            self._room, self._counted = None, 0
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
             self._fail(TooLargeError(self._limit))
-        elif self._error is None:
-            if not self._data:
-                self._data = part
-            elif part:
-                if isinstance(self._data, bytes):
-                    self._data = bytearray(self._data)
-                self._data += part
+        if self._error is not None:
+            return
+        try:
+            self.count(self._size)
+        except NoRoomError as error:
+            self._fail(error)
+            return
+        if not self._data:
+            self._data = part
+        elif part:
+            if isinstance(self._data, bytes):
+                first, self._data = self._data, BytesIO()
+                self._data.write(first)
+            self._data.write(part)
 
     def _fail(self, error: Exception) -> None:
         self._error, self._data = self._error or error, b""
+        self.let_go()
         self._wake()
 
     def _wake(self) -> None:
@@ -181,17 +220,17 @@ def _check_length(line: bytes) -> None:
         raise MalformedBodyError("the size of a chunk, or a trailer, is too long")
 
 
+def _most(size: int, limit_bytes: int) -> int:
+    """What a compressed body of this size may become."""
+    return min(limit_bytes, max(ALWAYS_INFLATED_BYTES, MAX_RATIO * size))
+
+
 def _decompressed(data: bytes, encoding: str, limit_bytes: int) -> bytes:
     """The body without its compression. Raises MalformedBodyError and TooLargeError."""
-    encoding = encoding.strip().lower()
-    wrapper = _WRAPPERS.get(encoding)
-    if wrapper is None:
-        return data
-    if encoding == "deflate" and data and data[0] & 0xF != zlib.DEFLATED:
-        wrapper = _BARE
-    most = min(limit_bytes, max(ALWAYS_INFLATED_BYTES, MAX_RATIO * len(data)))
+    bare = encoding == "deflate" and data and data[0] & 0xF != zlib.DEFLATED
+    wrapper = _BARE if bare else _WRAPPERS[encoding]
+    most = left = _most(len(data), limit_bytes)
     parts: list[bytes] = []
-    left = most
     while data or not parts:  # gzip may come in several, one after the other
         if len(parts) == MAX_PARTS:
             raise MalformedBodyError(f"its {encoding} has more than {MAX_PARTS} parts")

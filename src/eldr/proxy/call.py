@@ -9,8 +9,10 @@ from eldr.metrics.prometheus import RouterMetrics
 from eldr.metrics.records import Outcome, RequestRecord
 from eldr.proxy import handoff, headers
 from eldr.proxy.dialects import COMPLETIONS, DIALECTS
-from eldr.proxy.fields import Body
+from eldr.proxy.fields import Body, text_field
+from eldr.proxy.handoff import Leg, Parts
 from eldr.proxy.request import Request
+from eldr.proxy.room import SMALL_BYTES
 from eldr.proxy.trace import NO_TRACE
 from eldr.types import Decision, ExpertCounts, PoolView, RoutingRequest, Vector
 
@@ -37,6 +39,7 @@ class Call:
     decision: Decision | None = None
     decisions: tuple[Decided, ...] = ()
     trace = NO_TRACE
+    model: str | None = None
     fallback: str | None = None
     attempts = 0
     status: int | None = None
@@ -44,6 +47,7 @@ class Call:
     error: str | None = None
     _max_tokens: int | None = None
     _engine_fields: str | None = None
+    _large = False
 
     def __init__(self, request: Request, clock: Clock, label_header: str) -> None:
         self.request = request
@@ -58,9 +62,20 @@ class Call:
     def take_body(self, data: bytes) -> None:
         """Note what the client asks for. Raises BadRequestError."""
         self.body = handoff.parse(data, self.dialect)
+        self._large = len(data) > SMALL_BYTES
         self.streams = handoff.streams(self.body)
         self.hides_usage = self.streams and handoff.hides_usage(self.body, self.dialect)
         self._max_tokens = handoff.max_tokens(self.body)
+        self.model = text_field(self.body, "model")
+
+    def encoded(self, leg: Leg) -> Parts:
+        """The body of a leg as JSON."""
+        return handoff.encoded_without_copy(leg) if self._large else handoff.encoded(leg)
+
+    def let_go_of_body(self) -> None:
+        """Nothing is sent to a worker any more: a body may be large, and a stream long."""
+        self.body = {}
+        self.request.body.let_go()
 
     def routing_request(self, signature: Vector | None = None) -> RoutingRequest:
         """What a policy may know of this request."""
@@ -129,7 +144,7 @@ class Call:
         return RequestRecord(
             request_id=self.request_id,
             path=self.request.path,
-            model=handoff.text_field(self.body, "model"),
+            model=self.model,
             stream=self.streams,
             label=self.label,
             started_at=self.started_at,

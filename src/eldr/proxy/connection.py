@@ -5,6 +5,7 @@ from time import monotonic
 from typing import cast
 
 from eldr.pool import Worker
+from eldr.proxy.handoff import Parts
 from eldr.proxy.worker_answer import Answer
 from eldr.proxy.worker_answer import BrokenOffError as BrokenOffError
 
@@ -25,8 +26,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def send(self, request: bytes, worker: Worker) -> Answer:
-        """Send a request; its answer is still to come."""
+    def send(self, request: Parts, worker: Worker) -> Answer:
+        """Send a request, which may be in parts; its answer is still to come."""
         answer = self._answer = Answer(worker, self._transport)
         self._heard_s = monotonic()
         if self._timer is None:
@@ -34,7 +35,8 @@ class Connection(asyncio.Protocol):
         if self._lost:
             answer.lost(None)
         else:
-            self._transport.write(request)
+            for part in request:
+                self._transport.write(part)
         return answer
 
     def finish(self) -> bool:

@@ -1,11 +1,16 @@
-"""Backpressure: how many requests run, how many wait for their turn, and how slowly a body may come."""
+"""Backpressure: how many requests run, how many wait for their turn, and what their bodies may take up."""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from eldr.proxy.body import TooLargeError
+from eldr.proxy.body import Body, TooLargeError
 from eldr.proxy.request import Request
+from eldr.proxy.room import NoRoomError, Room
 from eldr.settings_front import LimitConfig
+
+LARGE_BYTES = 1024 * 1024
+"""A body above this is read in a thread."""
 
 
 class TurnedAwayError(Exception):
@@ -28,6 +33,8 @@ class Gate:
         self._running = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self.waiting = 0
+        self.room = Room(limits.bodies_bytes)
+        self._one_large = asyncio.Lock()
 
     async def __aenter__(self) -> None:
         if self._running >= self._limits.in_flight:
@@ -47,19 +54,42 @@ class Gate:
                 return
         self._running -= 1
 
-    async def read(self, request: Request) -> bytes:
-        """The body of a request. Raises TurnedAwayError when it is too large or takes too long."""
+    async def read(self, request: Request, take: Callable[[bytes], None]) -> None:
+        """Give the body of a request to `take`.
+
+        It counts in the gate's room until its `let_go`. Raises what `take` raises, MalformedBodyError, and
+        TurnedAwayError: it is too large or too slow, or there is no room for it.
+        """
         body, kind = request.body, "invalid_request_error"
         try:
             if body.complete:  # it came with the headers: nothing to wait for
-                return await body.read()
-            async with asyncio.timeout(self._limits.body_timeout_s):
-                return await body.read()
+                await body.arrive(self.room)
+            else:
+                async with asyncio.timeout(self._limits.body_timeout_s):
+                    await body.arrive(self.room)
+            if body.most_bytes > LARGE_BYTES:
+                await self._read_large(body, take)
+            else:
+                data = body.take()
+                if body.compressed:
+                    body.count(len(data))
+                take(data)
         except TimeoutError:
             text = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
             raise TurnedAwayError(408, "slow_body", kind, text) from None
         except TooLargeError as error:
             raise TurnedAwayError(413, "large_body", kind, str(error)) from None
+        except NoRoomError:
+            text = "there is no room for the body beside those of other requests; try again"
+            raise TurnedAwayError(503, "bodies_full", "overloaded", text) from None
+
+    async def _read_large(self, body: Body, take: Callable[[bytes], None]) -> None:
+        """Read it in a thread, since all streams would wait; and one at a time, since it is there twice."""
+        async with self._one_large:
+            body.count(body.most_bytes)
+            data = await asyncio.to_thread(body.take)
+            body.count(len(data))
+            await asyncio.to_thread(take, data)
 
     async def _wait(self) -> None:
         limits = self._limits

@@ -1,11 +1,12 @@
 """vLLM's prefill/decode hand-off as pure functions: bodies in, bodies out, no I/O.
 
-    client body -> parse -> prefill_body -> [prefill worker] -> read_prefill -> decode_body -> [decode worker]
+    client body -> parse -> prefill_leg -> [prefill worker] -> read_prefill -> decode_leg -> [decode worker]
 
 The top-level fields of a body stay raw bytes, so unknown fields, number formats and long texts pass verbatim,
 and whatever shapes the prompt is the same in both legs. The rules and why: docs/handoff.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from eldr.errors import UpstreamError
-from eldr.proxy.dialects import COMPLETIONS, DIALECTS, RESPONSES, Dialect
-from eldr.proxy.fields import JSON_ERRORS, Body, decoded, given, integer, truth
+from eldr.proxy.dialects import COMPLETIONS, DIALECTS, Dialect
+from eldr.proxy.fields import JSON_ERRORS, Body, check_text, decoded, given, integer, truth
 from eldr.proxy.usage import read_usage
 
 ENGINE_ONLY = ("kv_transfer_params", "ec_transfer_params")
@@ -30,13 +31,8 @@ PREFILL_PARAMS: dict[str, Any] = {
 }
 
 
-_MAY_NEED_ONE_WORKER = frozenset(
-    (
-        *("n", "best_of", "echo", "use_beam_search", "prompt_logprobs", "prompt_embeds"),
-        *("truncate_prompt_tokens", "background", "previous_response_id", "tools", "truncation"),
-    )
-)
-"""Fields besides the prompt that `reason_for_one_worker` looks at."""
+MOST_FIELDS = 1000
+"""At the top of a body. Each takes many times the memory of its text."""
 
 LIMITS = tuple({field: None for dialect in DIALECTS.values() for field in dialect.limits})
 """Fields that limit the output in any API, the one that wins first."""
@@ -44,6 +40,13 @@ LIMITS = tuple({field: None for dialect in DIALECTS.values() for field in dialec
 
 class BadRequestError(Exception):
     """The client's body is not a JSON object; the message is for the client."""
+
+
+Leg = dict[str, Any]
+"""The body of a leg, whose values from the client have not been parsed."""
+
+Parts = Sequence[bytes | memoryview]
+"""A body as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,12 @@ def parse(data: bytes, dialect: Dialect = COMPLETIONS) -> Body:
     """The client's body without what only the router may say to an engine. Raises BadRequestError."""
     try:
         if not data.isascii():
-            data.decode()  # msgspec does not look into raw values, and what is no text fails in an engine
+            check_text(data)  # msgspec does not look into raw values, and what is no text fails in an engine
         body = msgspec.json.decode(data, type=Body)
     except JSON_ERRORS as error:
         raise BadRequestError(f"the body is not a JSON object: {error}") from None
+    if len(body) > MOST_FIELDS:
+        raise BadRequestError(f"the body has more than {MOST_FIELDS} fields")
     for field in (*ENGINE_ONLY, *dialect.dropped):
         body.pop(field, None)
     if "vllm_xargs" in body:  # vLLM keeps transfer parameters among these, so they are a second way in
@@ -75,54 +80,12 @@ def parse(data: bytes, dialect: Dialect = COMPLETIONS) -> Body:
     return body
 
 
-def reason_for_one_worker(body: Body, dialect: Dialect = COMPLETIONS) -> str | None:
-    """Why this request cannot be handed off and must run whole on one decode worker; None when it can.
-
-    One set of transfer parameters belongs to one prompt and one sequence, and logprobs of the prompt exist
-    only where the prompt is computed.
-    """
-    if _prompts(body) > 1:
-        return "prompt_list"
-    if body.keys().isdisjoint(_MAY_NEED_ONE_WORKER):
-        return None
-    if _above_one(body, "n") or _above_one(body, "best_of"):
-        return "n_above_one"
-    for field in ("echo", "use_beam_search"):
-        if truth(body, field):
-            return field
-    for field in ("prompt_logprobs", "prompt_embeds"):
-        if given(body, field):
-            return field
-    if "truncate_prompt_tokens" in body and integer(body["truncate_prompt_tokens"]) == -1:
-        return "truncation"
-    return _responses_reason(body) if dialect is RESPONSES else None
-
-
-def _responses_reason(body: Body) -> str | None:
-    """The same for what only the responses API has.
-
-    A background request is answered before it has run; a previous response is known to one worker only; after
-    a call of a tool of the engine's own, the engine would use the transfer parameters again.
-    """
-    if truth(body, "background"):
-        return "background"
-    if given(body, "previous_response_id"):
-        return "previous_response_id"
-    tools = decoded(body["tools"]) if "tools" in body else None
-    kinds = (
-        {tool.get("type") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
-    )
-    if kinds - {"function", "custom"}:
-        return "engine_tools"
-    return "truncation" if text_field(body, "truncation") == "auto" else None
-
-
-def prefill_body(body: Body, dialect: Dialect = COMPLETIONS) -> bytes:
+def prefill_leg(body: Body, dialect: Dialect = COMPLETIONS) -> Leg:
     """The body that computes the prompt, keeps its KV cache for a decode worker, and stops after one token.
 
     A field of the wrong type stays, so that the engine refuses the request before it holds anything for it.
     """
-    leg: dict[str, Any] = dict(body)
+    leg: Leg = dict(body)
     for field in (*dialect.limits, "n"):
         if field in leg and (not given(body, field) or integer(body[field]) is not None):
             leg[field] = 1
@@ -133,18 +96,32 @@ def prefill_body(body: Body, dialect: Dialect = COMPLETIONS) -> bytes:
     if dialect.default_limit is not None and not any(field in leg for field in dialect.limits):
         leg[dialect.default_limit] = 1
     leg |= dialect.prefill_fields
-    return msgspec.json.encode({**leg, "stream": False, "kv_transfer_params": PREFILL_PARAMS})
+    return {**leg, "stream": False, "kv_transfer_params": PREFILL_PARAMS}
 
 
-def decode_body(body: Body, kv_params: Raw | None, dialect: Dialect = COMPLETIONS) -> bytes:
+def decode_leg(body: Body, kv_params: Raw | None, dialect: Dialect = COMPLETIONS) -> Leg:
     """The client's body, with the transfer parameters if there are any, and with usage when it streams."""
-    leg: dict[str, Any] = dict(body)
+    leg: Leg = dict(body)
     if kv_params is not None:
         leg["kv_transfer_params"] = kv_params
     if hides_usage(body, dialect):
         options = _stream_options(body) or {}
         leg["stream_options"] = {**options, "include_usage": True, "continuous_usage_stats": False}
-    return msgspec.json.encode(leg)
+    return leg
+
+
+def encoded(leg: Leg) -> Parts:
+    """A leg's body as JSON."""
+    return (msgspec.json.encode(leg),)
+
+
+def encoded_without_copy(leg: Leg) -> Parts:
+    """The same in parts, for a large body: what the client sent goes on from where it lies."""
+    parts: list[bytes | memoryview] = []
+    for name, value in leg.items():
+        parts.append((b"," if parts else b"{") + msgspec.json.encode(name) + b":")
+        parts.append(memoryview(value) if isinstance(value, Raw) else msgspec.json.encode(value))
+    return (*parts, b"}") if parts else (b"{}",)
 
 
 def streams(body: Body) -> bool:
@@ -166,12 +143,6 @@ def max_tokens(body: Body) -> int | None:
         if field in body and (limit := integer(body[field])) is not None:
             return limit
     return None
-
-
-def text_field(body: Body, field: str) -> str | None:
-    """A top-level string of the body, such as the model's name."""
-    value = decoded(body[field]) if field in body else None
-    return value if isinstance(value, str) else None
 
 
 def read_prefill(data: bytes) -> PrefillAnswer:
@@ -196,15 +167,6 @@ class _Answer(msgspec.Struct):
     usage: Raw = Raw(b"null")
 
 
-def _prompts(body: Body) -> int:
-    """Prompts in the body: a list of texts or of token lists holds several, a list of token ids is one."""
-    prompt = body.get("prompt")
-    if prompt is None or bytes(memoryview(prompt)[:1]) != b"[":
-        return 1
-    items = msgspec.json.decode(prompt, type=list[Raw])
-    return len(items) if items and bytes(items[0])[:1] in b'"[' else 1
-
-
 def _without_engine_fields(raw: Raw) -> Raw:
     try:
         fields = msgspec.json.decode(raw, type=Body)
@@ -217,7 +179,3 @@ def _stream_options(body: Body) -> dict[str, Any] | None:
     """The client's stream_options, {} without any; None when they are not an object."""
     options = decoded(body["stream_options"]) if given(body, "stream_options") else {}
     return options if isinstance(options, dict) else None
-
-
-def _above_one(body: Body, field: str) -> bool:
-    return field in body and (integer(body[field]) or 1) > 1

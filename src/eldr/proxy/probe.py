@@ -61,7 +61,7 @@ class CountsProbe:
         cards = await served_models(self._upstream, worker, PROBE_TIMEOUT_S)
         body = COUNTS_ONLY | ({"model": cards[0]["id"]} if cards else {})
         headers = field_lines(CIMultiDict({"Content-Type": "application/json"}))
-        leg = msgspec.json.encode(body)
+        leg = [msgspec.json.encode(body)]
         async with self._upstream.post(worker, "/v1/completions", leg, headers) as response:
             data = await response.read()
             if response.status == 200:

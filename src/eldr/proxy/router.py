@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
-import msgspec
+from msgspec import Raw
 
 from eldr.clock import Clock
 from eldr.errors import NoWorkerError, UpstreamError
@@ -25,8 +25,9 @@ from eldr.proxy.call import Call
 from eldr.proxy.dialects import PASSED_ON
 from eldr.proxy.fleet import Fleet
 from eldr.proxy.gate import Gate, TurnedAwayError
-from eldr.proxy.handoff import BadRequestError, PrefillAnswer
+from eldr.proxy.handoff import BadRequestError, Leg, PrefillAnswer
 from eldr.proxy.learner import Learner
+from eldr.proxy.one_worker import reason_for_one_worker
 from eldr.proxy.relay import RefusalError, checked, pass_on, relay
 from eldr.proxy.request import Request
 from eldr.proxy.response import Response
@@ -40,6 +41,7 @@ from eldr.types import RoutingRequest
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Exchange = AbstractAsyncContextManager[Answer]
 Reader = Callable[[Answer], Awaitable[T]]
 """Reads the answer of a prefill worker, whose status was 200."""
 
@@ -89,12 +91,13 @@ class Router:
             call.ended("refused", 500, repr(error))
             raise
         finally:
+            call.let_go_of_body()
             self._finish(call)
 
     async def _answer(self, call: Call) -> Response:
         try:
             async with self._gate:
-                call.take_body(await self._gate.read(call.request))
+                await self._gate.read(call.request, call.take_body)
                 return await (self._pass_on(call) if call.request.path in PASSED_ON else self._route(call))
         except TurnedAwayError as error:
             self.metrics.client_faults.labels(error.fault).inc()
@@ -123,7 +126,7 @@ class Router:
 
     async def _route(self, call: Call) -> Response:
         """Prefill, sign, decode. If decode fails before any output, maybe once more from the start."""
-        one_worker = handoff.reason_for_one_worker(call.body, call.dialect)
+        one_worker = reason_for_one_worker(call.body, call.dialect)
         broken: set[str] = set()
         while True:
             self.decode.require_worker()  # before a prefill that nobody could use
@@ -160,17 +163,17 @@ class Router:
 
     async def _prefill(self, call: Call) -> PrefillAnswer:
         """Compute the prompt on a prefill worker."""
-        body = handoff.prefill_body(call.body, call.dialect)
-        prefilled = await self._ask_prefill(call, body, _read_prefill)
+        leg = handoff.prefill_leg(call.body, call.dialect)
+        prefilled = await self._ask_prefill(call, leg, _read_prefill)
         call.prefill_done_s = self.clock.now_s()
         call.prompt_tokens, call.cached_tokens = prefilled.prompt_tokens, prefilled.cached_tokens
         return prefilled
 
     async def _pass_on(self, call: Call) -> Response:
         """Let a prefill worker answer a request that decodes nothing."""
-        return await self._ask_prefill(call, msgspec.json.encode(call.body), partial(pass_on, call))
+        return await self._ask_prefill(call, call.body, partial(pass_on, call))
 
-    async def _ask_prefill(self, call: Call, body: bytes, read_answer: Reader[T]) -> T:
+    async def _ask_prefill(self, call: Call, leg: Leg, read_answer: Reader[T]) -> T:
         """Ask the least loaded prefill worker; pass over those that refuse a connection."""
         refused: set[str] = set()
         while True:
@@ -179,7 +182,7 @@ class Router:
                 call.prefill_worker = worker.id
                 try:
                     with call.trace.leg(self.prefill.role, worker.id):
-                        async with self._send(call, self.prefill, choice, body) as answer:
+                        async with self._send(call, self.prefill, choice, leg) as answer:
                             choice.answered(answer.status)
                             await checked(answer)
                             return await read_answer(answer)
@@ -201,7 +204,6 @@ class Router:
     ) -> Response:
         """Decode on the worker that the policy chooses. One that refuses has read nothing; the next may."""
         refused: set[str] = set()
-        body = handoff.decode_body(call.body, prefilled.kv_params, call.dialect)
         while True:
             with self.decode.take(request, call.expected_tokens(), refused, broken) as choice:
                 worker, choice.pulls_kv = choice.worker, prefilled.kv_params is not None
@@ -210,7 +212,7 @@ class Router:
                     call.note_decision(request, choice.view)
                 try:
                     with call.trace.leg(self.decode.role, worker.id):
-                        async with self._send(call, self.decode, choice, body) as answer:
+                        async with self._send_decode(call, choice, prefilled.kv_params) as answer:
                             choice.answered(answer.status)
                             client = await relay(call, worker, answer, self.metrics)
                     if call.outcome == "broken":
@@ -219,13 +221,14 @@ class Router:
                 except RefusedError as error:
                     self._pass_over(self.decode, choice, refused, error)
 
-    def _send(
-        self, call: Call, fleet: Fleet, choice: Attempt, body: bytes
-    ) -> AbstractAsyncContextManager[Answer]:
+    def _send_decode(self, call: Call, choice: Attempt, kv_params: Raw | None) -> Exchange:
+        """The decode leg, whose body nobody keeps: it may be large, and the stream long."""
+        return self._send(call, self.decode, choice, handoff.decode_leg(call.body, kv_params, call.dialect))
+
+    def _send(self, call: Call, fleet: Fleet, choice: Attempt, leg: Leg) -> Exchange:
         """One leg to the worker that was chosen; leaving its block early is a cancel."""
-        leg = f"{fleet.role}{call.attempts}"
-        fields = call.leg_fields(leg, without_key=self.upstream.has_key)
-        return self.upstream.post(choice.worker, call.request.path, body, fields)
+        fields = call.leg_fields(f"{fleet.role}{call.attempts}", without_key=self.upstream.has_key)
+        return self.upstream.post(choice.worker, call.request.path, call.encoded(leg), fields)
 
     def _pass_over(self, fleet: Fleet, choice: Attempt, refused: set[str], error: RefusedError) -> None:
         log.warning("%s; trying the next worker", error)

@@ -166,6 +166,7 @@ def _router(
     limits, retry = _parts(config, share)
     gate = Gate(limits)
     metrics.queued.set_function(lambda: float(gate.waiting))
+    metrics.body_bytes.set_function(lambda: float(gate.room.held_bytes))
     return Router(
         *fleets,
         upstream,
@@ -188,8 +189,9 @@ def _parts(config: Config, share: Share | None) -> tuple[LimitConfig, RetryConfi
     if share is None:
         return limits, retry
     of = partial(part, row=share.row, processes=share.processes)
+    bodies_bytes = max(of(limits.bodies_bytes), config.body_limit_bytes)  # or it could take no large one
     return (
-        replace(limits, in_flight=of(limits.in_flight), queued=of(limits.queued)),
+        replace(limits, in_flight=of(limits.in_flight), queued=of(limits.queued), bodies_bytes=bodies_bytes),
         replace(retry, burst=of(retry.burst), least_per_s=retry.least_per_s / share.processes),
     )
 

@@ -64,6 +64,7 @@ class Stream:
         if not self._pending and self._error is not None:
             raise self._error
         self._refuse_error_before_output()
+        self.call.let_go_of_body()
         answer_headers = headers.to_client(self.answer.headers)
         answer_headers.extend(self.call.answer_headers())
         begin = stream_head(200, answer_headers, self.call.request) + self._framed(self._waiting())

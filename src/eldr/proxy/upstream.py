@@ -19,6 +19,7 @@ from eldr.config import Config
 from eldr.errors import UpstreamError
 from eldr.pool import Worker
 from eldr.proxy.connection import Connection
+from eldr.proxy.handoff import Parts
 from eldr.proxy.headers import field_lines
 from eldr.proxy.keys import worker_authorization
 from eldr.proxy.tls import worker_tls
@@ -32,6 +33,9 @@ KEEP_ALIVE_S = 2.0
 
 MAX_IDLE = 1024
 """Idle connections kept for a worker; those above are closed."""
+
+LATE_S = 0.2
+"""A time-out that is noticed so long after its time says nothing of the worker: the router did not look."""
 
 OWN_FAULTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Of a new connection, that say nothing of the worker: no descriptor or memory is left."""
@@ -74,7 +78,7 @@ class Upstream:
         return self._authorization is not None
 
     def post(
-        self, worker: Worker, path: str, body: bytes, fields: str
+        self, worker: Worker, path: str, body: Parts, fields: str
     ) -> AbstractAsyncContextManager[Answer]:
         """Send a request; yield at the answer's headers. Leaving early closes the connection: a cancel.
 
@@ -82,8 +86,8 @@ class Upstream:
         """
         if self._authorization is not None:
             fields += f"Authorization: {self._authorization}\r\n"
-        head = _head("POST", worker.url, path, f"{fields}Content-Length: {len(body)}\r\n")
-        return _Exchange(self, worker, head + body)
+        head = _head("POST", worker.url, path, f"{fields}Content-Length: {sum(map(len, body))}\r\n")
+        return _Exchange(self, worker, (head + body[0], *body[1:]))
 
     async def get(
         self, worker: Worker, path: str, timeout_s: float, authorization: str | None = None
@@ -95,7 +99,7 @@ class Upstream:
         try:
             async with asyncio.timeout(timeout_s):
                 head = _head("GET", worker.url, path, field_lines(headers))
-                async with _Exchange(self, worker, head) as answer:
+                async with _Exchange(self, worker, (head,)) as answer:
                     return answer.status, await answer.read()
         except TimeoutError:
             raise SilentError(
@@ -122,7 +126,7 @@ class Upstream:
         tls = self._tls if parts.scheme == "https" else None
         port = parts.port or (443 if tls else 80)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._connect_timeout_s) as limit:
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self._idle_timeout_s),
                     parts.hostname or "",
@@ -131,12 +135,12 @@ class Upstream:
                     server_hostname=worker.tls_name if tls else None,
                 )
         except OSError as error:  # TimeoutError and ssl's errors are some
+            at, reason = f"worker {worker.id} ({worker.url})", _reason(error)
             if error.errno in OWN_FAULTS:
-                text = f"the router has no connection left to worker {worker.id} ({worker.url})"
-                raise ExhaustedError(f"{text}: {_reason(error)}") from error
-            raise RefusedError(
-                f"worker {worker.id} ({worker.url}) cannot be reached: {_reason(error)}"
-            ) from error
+                raise ExhaustedError(f"the router has no connection left to {at}: {reason}") from error
+            if limit.expired() and self._loop.time() - (limit.when() or 0) > LATE_S:
+                raise ExhaustedError(f"the router was too busy to connect to {at}") from error
+            raise RefusedError(f"{at} cannot be reached: {reason}") from error
         return connection
 
     @cached_property
@@ -178,13 +182,14 @@ class Upstream:
 class _Exchange(AbstractAsyncContextManager[Answer]):
     """A request and its answer, on one connection until the block ends."""
 
-    def __init__(self, upstream: Upstream, worker: Worker, request: bytes) -> None:
+    def __init__(self, upstream: Upstream, worker: Worker, request: Parts) -> None:
         self._upstream, self._worker, self._request = upstream, worker, request
 
     async def __aenter__(self) -> Answer:
         self._connection = await self._upstream.connection(self._worker)
         try:
             answer = self._connection.send(self._request, self._worker)
+            self._request = ()  # it may be large, and the answer long
             await answer.head()
         except BaseException:
             self._upstream.release(self._worker, self._connection)
