@@ -16,7 +16,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     in_flight: most requests at once; queued: most that wait for their turn behind these (429 beyond);
     queue_timeout_s: longest wait (503 beyond).
     connections: most of clients, in each process; a third of the files that it may open is a limit too.
-    header_bytes: of the URL, and of each header; headers: most of them.
+    header_bytes: of the URL, and of each header, and four times that of all together; headers: most of them.
     header_timeout_s: from a connection's opening to the end of its first request's headers.
     body_timeout_s: from the headers to the end of the body.
     keep_alive_s: longest time between two requests on one connection.

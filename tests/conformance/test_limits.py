@@ -126,6 +126,16 @@ TOO_LARGE = {
     "a header's value": (HEALTH + b"X-Big: " + BIG + b"\r\n\r\n", 431, "large_headers"),
     "a header that looks like a URL": (HEALTH + b"X-Big: /" + BIG + b"\r\n\r\n", 431, "large_headers"),
     "a header's name": (HEALTH + BIG + b": 1\r\n\r\n", 431, "large_headers"),
+    "all headers together": (
+        HEALTH + (b"X-A: " + b"x" * 10_000 + b"\r\n") * 9 + b"\r\n",
+        431,
+        "large_headers",
+    ),
+    "all headers of a head that never ends": (
+        HEALTH + (b"X-A: " + b"x" * 10_000 + b"\r\n") * 14,
+        431,
+        "large_headers",
+    ),
     "the number of headers": (HEALTH + b"X-A: 1\r\n" * 300 + b"\r\n", 431, "large_headers"),
 }
 

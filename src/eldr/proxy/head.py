@@ -26,6 +26,9 @@ _ORIGIN = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _ONCE = ("host", "content-length", "transfer-encoding", "content-type", "content-range", "user-agent")
 """Headers that nobody may send twice, since two servers could go by one each."""
 
+LARGEST_ALL = 4
+"""Times the limit of one header, for a whole head: so much may a connection hold of one that never ends."""
+
 
 class RefusedHeadError(Exception):
     """A head that is not taken. fault: for metrics. The message, for the client, quotes nothing of it."""
@@ -106,6 +109,9 @@ def check_sizes(data: bytes | bytearray, limits: LimitConfig) -> None:
         raise RefusedHeadError(414, "long_url", text)
     if max(map(len, fields), default=0) > limits.header_bytes:
         text = f"a header is longer than {limits.header_bytes} bytes"
+        raise RefusedHeadError(431, "large_headers", text)
+    if len(data) > LARGEST_ALL * limits.header_bytes:
+        text = f"URL and headers are longer than {LARGEST_ALL * limits.header_bytes} bytes together"
         raise RefusedHeadError(431, "large_headers", text)
     if sum(map(bool, fields)) > limits.headers:
         text = f"there are more than {limits.headers} headers"
