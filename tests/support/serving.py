@@ -23,6 +23,7 @@ async def serving(*args: str, program: Sequence[str] = ELDR) -> AsyncIterator[as
         if process.returncode is None:
             process.kill()
         await process.wait()
+        process._transport.close()  # type: ignore[attr-defined] # children of it may still hold its pipe
 
 
 async def line_of(process: asyncio.subprocess.Process, text: str) -> str:

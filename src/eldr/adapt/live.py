@@ -59,7 +59,7 @@ LONGEST_S = 600.0
 """A child that takes longer is stopped."""
 
 LEAST_NEW = 32
-"""Requests since the last look without which there is nothing new to see."""
+"""Requests since the last look without which there is nothing new to see, where there is a profile."""
 
 
 def learning_for(config: Config) -> "Learning | None":
@@ -159,7 +159,8 @@ class Learning:
             await asyncio.sleep(POLL_S)
             seats, now_s = watch.seats(), live.clock.now_s()
             moved = seats.worker_ids != looked_for and watch.calm_s >= SETTLE_S
-            nothing_new = self._new < LEAST_NEW and not self._settling
+            least_new = LEAST_NEW if self._now.profile is not None else 1
+            nothing_new = self._new < least_new and not self._settling
             if (now_s < next_s and not moved) or nothing_new or not seats.worker_ids:
                 continue
             self._new, looked_for = 0, seats.worker_ids

@@ -134,7 +134,8 @@ class ChaosEngine:
         if self.mode == "resets":
             _abort(request)
             return web.Response()
-        if (body.get("kv_transfer_params") or {}).get("do_remote_decode"):
+        asked = body.get("kv_transfer_params") or {}
+        if asked.get("do_remote_decode") or "eldr" in asked:
             return web.json_response(self._prefilled(body))
         return await self._stream(request, text, body["max_tokens"])
 
