@@ -81,7 +81,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     workers: int
     batch: int
-    noise: float
+    noise: float = 0.0
     seed: int
     evidence: str
     rate: float
