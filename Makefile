@@ -91,7 +91,7 @@ bench-ep: $(READY)
 bench-elastic: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.elastic
 
-# The router's self-tuning in closed loops of simulated traffic, and docs/tuning.md. Ten minutes of one core.
+# The router's self-tuning in closed loops of simulated traffic, and docs/tuning.md. A quarter of an hour of one core.
 bench-tuning: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m eldr.paper.tuning
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from eldr.adapt.batches import batches, prompt_rates
-from eldr.adapt.choice import Choice
+from eldr.adapt.choice import DEFAULT, Choice
 from eldr.adapt.costs import PRIOR, learn
 from eldr.adapt.span import Span
 from eldr.adapt.window import GONE, Window
 from eldr.sim.cost import Moe, Rest
 
-from .traffic import COST, LAYERS, TOP_K, window
+from .traffic import BATCH_LED, COST, LAYERS, TOP_K, noise_of, window
 
 
 def learned(seen: Window):  # type: ignore[no-untyped-def]
@@ -55,6 +55,31 @@ def test_where_only_the_batch_matters_active_experts_are_not_charged() -> None:
     assert found.cost.sequence_s == pytest.approx(flat.sequence_s, rel=0.1)
 
 
+def test_noise_that_hides_what_tpot_follows_leaves_both_ends_open() -> None:
+    seen = window(choice=DEFAULT, cost=BATCH_LED, rate=20.0, noise=noise_of(0.2))
+    found = learned(seen)
+    assert found.reason == "TPOT may follow the batch, or its active experts"
+    least, most = found.ends
+    assert least.active_s < 0.1 * COST.active_s
+    assert least.sequence_s == pytest.approx(BATCH_LED.sequence_s, rel=0.2)
+    assert most.active_s > COST.active_s
+    assert least.active_s < found.cost.active_s < most.active_s
+    assert "us an active expert" in str(found)
+
+
+def test_the_known_ratio_is_believed_where_active_experts_matter_for_certain() -> None:
+    found = learned(window(choice=DEFAULT, noise=noise_of(0.2)))
+    assert found.reason is None
+    assert found.cost == found.ends[1]
+    assert found.ends[0].active_s < found.cost.active_s == pytest.approx(COST.active_s, rel=0.25)
+
+
+def test_where_active_experts_do_not_matter_for_certain_the_known_ratio_is_ruled_out() -> None:
+    found = learned(window(choice=DEFAULT, cost=BATCH_LED, rate=20.0))
+    assert found.cost == found.ends[1]
+    assert found.cost.active_s < 0.1 * COST.active_s
+
+
 def test_too_few_requests_give_the_prior_at_the_observed_tpot() -> None:
     seen = window(number=90)
     found = learned(seen)
@@ -63,6 +88,9 @@ def test_too_few_requests_give_the_prior_at_the_observed_tpot() -> None:
     assert "100 are needed" in found.reason
     saw = batches(seen, prompt_rates(seen))
     usual = np.nanmean(saw.active), np.nanmean(saw.batch)
+    assert [end.active_s for end in found.ends] == [0.0, found.cost.active_s]
+    for end in found.ends:
+        assert end.step_s(usual[0], usual[1], 0.0) == pytest.approx(np.nanmedian(seen.tpot_s), rel=1e-6)
     assert found.cost.step_s(usual[0], usual[1], 0.0) == pytest.approx(np.nanmedian(seen.tpot_s), rel=1e-6)
 
 

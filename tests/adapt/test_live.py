@@ -239,7 +239,7 @@ async def test_another_policy_takes_over_between_two_requests(monkeypatch: pytes
 
     async def change(question: Question) -> Answer:
         asked.append(question)
-        saved = Saving(0.06, 0.05, 0.08, 0.01)
+        saved = Saving(0.06, 0.05, 0.08, 0.02, 0.01)
         study = Study(60, None, (), saved, None)
         return Answer(None, "changed", study=study, tuner=Tuner(Choice("jsq")))
 

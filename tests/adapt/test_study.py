@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from eldr.adapt.study import Study, study
 from eldr.adapt.tune import Tuner
 from eldr.adapt.window import GONE, Window
 
-from .traffic import WORKERS, centroids, transform_of, window
+from .traffic import BATCH_LED, CONSTANT, WORKERS, centroids, noise_of, transform_of, window
 
 ALL = np.ones(WORKERS, np.bool_)
 BAND = Choice.of("locality_band", tau=0.3)
@@ -27,9 +28,9 @@ def studied(seen: Window, current: Choice = JSQ, **given: object) -> Study:
     return study(seen, transform_of(), centroids(), ALL, current, 0, **options)  # type: ignore[arg-type]
 
 
-def true_saving(choice: Choice, seed: int) -> float:
+def true_saving(choice: Choice, seed: int, **traffic: Any) -> float:
     """Of the whole window, run under both."""
-    mine, jsq = (np.nanmean(window(seed, choice=one).tpot_s) for one in (choice, JSQ))
+    mine, jsq = (np.nanmean(window(seed, choice=one, **traffic).tpot_s) for one in (choice, JSQ))
     return float(1 - mine / jsq)
 
 
@@ -39,6 +40,39 @@ def test_a_bad_policy_is_left() -> None:
         tuner, said = tuner.after(studied(window(seed, 500)).tried)
     assert tuner.current in (DEFAULT, BAND)
     assert said.startswith("changed from jsq()")
+
+
+ALIKE = Choice.of("locality_band", tau=0.05)
+"""A band that sends each domain to its own worker, however full that is."""
+
+NOISY = {"cost": BATCH_LED, "rate": 20.0, "noise": noise_of(0.2)}
+"""Steps that wait for requests, which the noise of single ones hides."""
+
+
+def test_the_default_is_not_left_where_the_cost_cannot_be_told() -> None:
+    tuner = Tuner(DEFAULT)
+    for seed in (100, 101, 102):
+        found = studied(window(seed, choice=DEFAULT, **NOISY), DEFAULT, candidates=(ALIKE,))
+        tuner, said = tuner.after(found.tried)
+        assert tuner == Tuner(DEFAULT), said
+        assert found.saving is not None
+        assert found.saving.low < true_saving(DEFAULT, seed, **NOISY) < found.saving.high
+        assert found.saving.ratio < 0.15
+
+
+def test_a_policy_that_only_the_known_ratio_speaks_for_is_left_for_the_default() -> None:
+    tuner = Tuner(ALIKE)
+    for seed in (100, 101):
+        tuner, _ = tuner.after(studied(window(seed, choice=ALIKE, **NOISY), ALIKE, candidates=()).tried)
+    assert tuner.current == DEFAULT
+
+
+def test_where_nothing_can_be_saved_the_interval_holds_zero() -> None:
+    for seed in (0, 1):
+        seen = window(seed, choice=DEFAULT, cost=CONSTANT, rate=20.0, noise=noise_of(0.5))
+        found = studied(seen, DEFAULT, candidates=()).saving
+        assert found is not None
+        assert found.low <= 0 <= found.high
 
 
 def test_the_saving_is_estimated_from_the_current_policys_window_alone() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from eldr.adapt import blocks
 from eldr.adapt.choice import CANDIDATES, DEFAULT, JSQ, Choice
-from eldr.adapt.tune import Tried, Tuner, compare
+from eldr.adapt.tune import Tried, Tuner, compare, safest
 from eldr.errors import ConfigError
 
 BLOCKS, EACH = 8, 25
@@ -77,13 +77,13 @@ def test_a_change_takes_two_rounds_in_a_row() -> None:
     faster = compare({JSQ: tpot(1), DEFAULT: tpot(2, 0.9), BAND: tpot(3, 0.95)}, BLOCK, JSQ, 0)
     not_now = compare({JSQ: tpot(1), DEFAULT: tpot(2)}, BLOCK, JSQ, 0)
     tuner, said = Tuner(JSQ).after(faster)
-    assert tuner == Tuner(JSQ, frozenset({DEFAULT, BAND}))
-    assert "for the first time" in said
+    assert tuner == Tuner(JSQ, {DEFAULT: 1, BAND: 1})
+    assert said.endswith("round 1 of 2 in a row")
     tuner, said = tuner.after(not_now)
     assert tuner == Tuner(JSQ)
     assert said.startswith("kept jsq()")
     tuner, said = tuner.after(faster)[0].after(faster)
-    assert tuner == Tuner(DEFAULT)
+    assert tuner == Tuner(DEFAULT, returns=1)
     assert said.startswith("changed from jsq() to soft_locality()")
 
 
@@ -91,23 +91,64 @@ def test_of_winners_one_with_a_short_tail_is_taken_at_nearly_the_same_mean() -> 
     replays = {JSQ: tpot(1, tail=1.6), DEFAULT: tpot(2, 0.91), BAND: 0.995 * tpot(2, 0.88, tail=1.5)}
     tried = compare(replays, BLOCK, JSQ, 0)
     assert [one.choice for one in tried if one.wins] == [BAND, DEFAULT]
-    assert Tuner(JSQ).after(tried)[0].after(tried)[0] == Tuner(DEFAULT)
+    assert Tuner(JSQ).after(tried)[0].after(tried)[0].current == DEFAULT
+
+
+def test_a_gain_below_the_error_of_the_replay_is_not_believed_unless_it_is_the_defaults() -> None:
+    replays = {JSQ: tpot(1), DEFAULT: tpot(2, 0.95), BAND: tpot(2, 0.94)}
+    found = {one.choice: one for one in compare(replays, BLOCK, JSQ, 0, error=0.2)}
+    assert found[BAND].mean.below
+    assert found[BAND].why.startswith("not faster by 20.0 %")
+    assert found[DEFAULT].wins
+
+
+def test_under_two_costs_one_must_speak_for_the_default_and_both_for_any_other() -> None:
+    one = compare(
+        {JSQ: tpot(1), DEFAULT: tpot(2, 0.9), BAND: tpot(3, 0.8), WIDE: tpot(4, 0.85)}, BLOCK, JSQ, 0
+    )
+    other = compare(
+        {JSQ: tpot(1), DEFAULT: tpot(2, 1.1), BAND: tpot(3, 1.2), WIDE: tpot(4, 0.9)}, BLOCK, JSQ, 0
+    )
+    for found in (safest([one, other]), safest([other, one])):
+        wins = {tried.choice: tried.wins for tried in found}
+        assert wins == {JSQ: False, DEFAULT: True, BAND: False, WIDE: True}
+        worst = next(tried for tried in found if tried.choice == WIDE)
+        assert worst.mean.ratio == pytest.approx(-0.1, abs=0.02)
+        assert list(found) == sorted(found, key=lambda tried: tried.mean.ratio)
+
+
+def test_what_is_lost_under_one_cost_need_not_be_tried_under_the_other() -> None:
+    one = compare({JSQ: tpot(1), DEFAULT: tpot(2), BAND: tpot(3, 1.2)}, BLOCK, JSQ, 0)
+    found = safest([one, compare({JSQ: tpot(1), DEFAULT: tpot(2)}, BLOCK, JSQ, 0)])
+    assert {tried.choice for tried in found} == {JSQ, DEFAULT, BAND}
+    assert not any(tried.wins for tried in found)
+
+
+def test_each_return_to_the_default_doubles_the_rounds_that_leaving_takes() -> None:
+    away = compare({JSQ: tpot(1), DEFAULT: tpot(2), BAND: tpot(3, 0.9)}, BLOCK, DEFAULT, 0)
+    back = compare({JSQ: tpot(1), DEFAULT: tpot(2, 0.9), BAND: tpot(3)}, BLOCK, BAND, 0)
+    tuner, rounds = Tuner(DEFAULT), []
+    for _ in range(28):
+        before = tuner.current
+        tuner, _said = tuner.after(away if before == DEFAULT else back)
+        rounds.append(tuner.current != before)
+    assert [number + 1 for number, changed in enumerate(rounds) if changed] == [2, 4, 8, 10, 18, 20]
 
 
 def test_another_winner_must_win_twice_itself() -> None:
     one = compare({JSQ: tpot(1), DEFAULT: tpot(2), BAND: tpot(3, 0.9)}, BLOCK, JSQ, 0)
     other = compare({JSQ: tpot(1), DEFAULT: tpot(2), WIDE: tpot(3, 0.9)}, BLOCK, JSQ, 0)
-    assert Tuner(JSQ).after(one)[0].after(other)[0] == Tuner(JSQ, frozenset({WIDE}))
+    assert Tuner(JSQ).after(one)[0].after(other)[0] == Tuner(JSQ, {WIDE: 1})
 
 
 def test_a_round_without_a_result_is_no_round() -> None:
-    once = Tuner(JSQ, frozenset({BAND}))
+    once = Tuner(JSQ, {BAND: 1})
     assert once.after(()) == (once, "kept jsq(): nothing to compare")
 
 
 def test_the_default_that_won_is_taken_when_nothing_can_be_compared_any_more() -> None:
-    tuner, said = Tuner(BAND, frozenset({DEFAULT, WIDE})).after(())
-    assert tuner == Tuner(DEFAULT)
+    tuner, said = Tuner(BAND, {DEFAULT: 1, WIDE: 1}).after(())
+    assert tuner == Tuner(DEFAULT, returns=1)
     assert said.startswith("changed from locality_band(tau=0.1) to soft_locality()")
 
 

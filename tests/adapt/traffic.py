@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from eldr.adapt.choice import JSQ, Choice
 from eldr.adapt.window import Window
@@ -24,6 +25,18 @@ COST = StepCost(
     rest=Rest(fixed_us=4000.0, token_us=45.0),
 )
 """4 ms + 1 ms an active expert + 45 us a request: the ratio of the two is near that of the prior."""
+
+BATCH_LED = replace(
+    COST, name="batch-led", moe=Moe(fixed_us=0.0, active_us=0.0), rest=Rest(fixed_us=6000.0, token_us=3000.0)
+)
+"""6 ms + 3 ms a request, whatever its experts."""
+
+CONSTANT = replace(COST, name="constant", moe=Moe(fixed_us=0.0, active_us=0.0), rest=Rest(fixed_us=20000.0))
+
+
+def noise_of(spread: float) -> Callable[[np.random.Generator, int], Any]:
+    """Log-normal, for `window`."""
+    return lambda rng, number: rng.lognormal(0, spread, number)
 
 
 def chances(local: float) -> np.ndarray[Any, np.dtype[np.float32]]:

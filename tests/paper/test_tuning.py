@@ -28,7 +28,7 @@ MOE = SyntheticMoE(
     domains={"code": 1, "law": 1, "news": 1},
     scales=Scales(popularity=0.3, domain=2.0, topic=0.0, request=0.3, domain_phase=0.1, phase=0.1),
 )
-CASE: dict[str, Any] = {"source": "tuned", "workers": 3, "batch": 4, "kept": ""}
+CASE: dict[str, Any] = {"source": "tuned", "workers": 3, "batch": 4, "noise": 0.0, "kept": ""}
 
 
 def tiny(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:  # noqa: ARG001
@@ -116,6 +116,7 @@ def saved() -> Saved:
         source="tiny",
         workers=3,
         batch=8,
+        noise=0.0,
         seed=0,
         evidence="model",
         rate=10.0,

@@ -5,10 +5,12 @@
 Active experts are those that the *prompts* of a batch foretell; what decode uses is not known. So a free fit
 shares out wrongly: what the foretold number does not explain, the batch does, which goes with the true one,
 and `a` comes out at as little as half. The ratio of b to a is therefore taken from a known cost, where it is
-small, and t0 and a are learned. How well that holds: docs/tuning.md.
+small, and t0 and a are learned, if the free fit leaves no doubt that active experts matter; else the free fit
+is taken. The truth may lie anywhere from the least `a` that a free fit allows to the one of the known ratio,
+so that both ends are told. How well that holds: docs/tuning.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +36,12 @@ LEAST_REQUESTS = 100
 MOST_ERROR = 0.35
 """Where the standard error of `a` is above this share of it, the window alone does not tell it."""
 
-LEAST_SHARE = 0.25
-"""Where a free fit gives less than this share of `a`, and for certain, b / a is not the prior's: free it."""
+LEAST_SHARE = 0.2
+"""Of the `a` that goes with the prior's b / a: where a free fit may be below it, that ratio is in doubt, and
+where it is for certain, ruled out."""
+
+SURE = 2.0
+"""Standard errors for certain."""
 
 HUBER = 1.345
 """Residuals above so many standard deviations count less: stalls, preempted requests."""
@@ -48,13 +54,15 @@ ROUNDS = 8
 class Learned:
     """A step cost and how it was learned.
 
-    cost: linear, of the layers and experts of the window. source: "window", or the name of the prior.
+    cost: linear, of the layers and experts of the window. ends: those with the least and with the most for an
+    active expert that the window does not rule out. source: "window", or the name of the prior.
     requests: learned from. r2: share of the variance of TPOT that is explained; residual: median
     |TPOT / predicted - 1|; error: standard error of `a` as a share of it; None where nothing was learned.
     reason: why the prior was needed, else None.
     """
 
     cost: StepCost
+    ends: tuple[StepCost, StepCost]
     source: str
     requests: int
     r2: float | None = None
@@ -69,7 +77,20 @@ class Learned:
             f"+ {1e6 * cost.sequence_s:.3g} us x batch"
         )
         fit = "" if self.r2 is None else f", R2 {self.r2:.2f}, residual {100 * (self.residual or 0):.1f} %"
-        return f"step {terms} ({self.source}, {self.requests} requests{fit})"
+        least_us, most_us = (1e6 * end.active_s for end in self.ends)
+        between = f"{least_us:.3g} to {most_us:.3g} us an active expert"
+        return f"step {terms} ({self.source}, {self.requests} requests{fit}; {between})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """t0, a and b [3] of a cost and of both ends, see Learned. error, reason: as there."""
+
+    terms: Floats
+    least: Floats
+    most: Floats
+    error: float | None
+    reason: str | None
 
 
 def learn(window: Window, rates: npt.NDArray[np.float32], span: Span) -> Learned:
@@ -82,12 +103,10 @@ def learn(window: Window, rates: npt.NDArray[np.float32], span: Span) -> Learned
     used = _used(window, seen, span)
     prior = _prior(window, seen)
     if used.sum() < LEAST_REQUESTS:
-        why = f"{int(used.sum())} requests can be learned from, {LEAST_REQUESTS} are needed"
-        return Learned(_cost(window, prior, PRIOR), PRIOR, int(used.sum()), reason=why)
-    terms, error, _ = _fit(seen, window.tpot_s, used, prior)
-    seen = batches(window, rates, _cost(window, terms, "window"))  # over steps, now that their time is known
-    terms, error, reason = _fit(seen, window.tpot_s, used, prior)
-    return _learned(window, seen, used, terms, error, reason)
+        return _learned(window, seen, used, _unfit(seen, prior, int(used.sum())))
+    fit = _fit(seen, window.tpot_s, used, prior)
+    seen = batches(window, rates, _cost(window, fit.terms, "window"))  # over steps: their time is known now
+    return _learned(window, seen, used, _fit(seen, window.tpot_s, used, prior))
 
 
 def _used(window: Window, seen: Batches, span: Span) -> npt.NDArray[np.bool_]:
@@ -113,20 +132,34 @@ def _prior(window: Window, seen: Batches) -> Floats:
     return scaled
 
 
-def _fit(
-    seen: Batches, tpot_s: Floats, used: npt.NDArray[np.bool_], prior: Floats
-) -> tuple[Floats, float, str | None]:
-    """The three terms, the standard error of `a` as a share of it, and why the window falls short."""
+def _fit(seen: Batches, tpot_s: Floats, used: npt.NDArray[np.bool_], prior: Floats) -> _Fit:
     y, batch = tpot_s[used], seen.batch[used]
     x = np.stack([np.ones_like(y), seen.active[used], batch], axis=1) * prior  # terms as shares of the prior
     alike = 1 / np.maximum(batch, 1)
     free, free_error = _robust(x, y, alike, FREE_SPREAD)
-    tied, error = _robust(np.stack([x[:, 0], x[:, 1] + x[:, 2]], axis=1), y, alike, PRIOR_SPREAD)
-    if free[1] + 2 * free_error < LEAST_SHARE * tied[1]:
-        return free * prior, free_error / max(free[1], 1e-9), "TPOT follows the batch, not its active experts"
-    share = error / tied[1] if tied[1] > 0 else np.inf
+    (fixed, active), error = _robust(np.stack([x[:, 0], x[:, 1] + x[:, 2]], axis=1), y, alike, PRIOR_SPREAD)
+    low, high = max(free[1] - SURE * free_error, 0.0), free[1] + SURE * free_error
+    rest = _robust(x[:, ::2], y - low * x[:, 1], alike, FREE_SPREAD)[0]
+    free, tied, least = (
+        np.array(terms) * prior for terms in (free, (fixed, active, active), (rest[0], low, rest[1]))
+    )
+    share = free_error / max(free[1] / prior[1], 1e-9)
+    if high < LEAST_SHARE * active:
+        return _Fit(free, least, free, share, "TPOT follows the batch, not its active experts")
+    if low < LEAST_SHARE * active:
+        return _Fit(free, least, tied, share, "TPOT may follow the batch, or its active experts")
+    share = error / active if active > 0 else np.inf
     reason = f"active experts vary too little ({100 * share:.0f} % error)" if share > MOST_ERROR else None
-    return tied[[0, 1, 1]] * prior, share, reason
+    return _Fit(tied, least, tied, share, reason)
+
+
+def _unfit(seen: Batches, prior: Floats, requests: int) -> _Fit:
+    """The prior, and at the other end one whose active experts cost nothing, and the batch what they did."""
+    known = np.isfinite(seen.active)
+    experts = seen.active[known].sum() / max(seen.batch[known].sum(), 1.0)
+    least = np.array([prior[0], 0.0, prior[2] + experts * prior[1]])
+    why = f"{requests} requests can be learned from, {LEAST_REQUESTS} are needed"
+    return _Fit(prior, least, prior, None, why)
 
 
 def _robust(x: Floats, y: Floats, weight: Floats, spread: float) -> tuple[Floats, float]:
@@ -142,25 +175,18 @@ def _robust(x: Floats, y: Floats, weight: Floats, spread: float) -> tuple[Floats
     return terms, float(np.sqrt(np.linalg.inv(rows.T @ rows)[1, 1]))
 
 
-def _learned(
-    window: Window,
-    seen: Batches,
-    used: npt.NDArray[np.bool_],
-    terms: Floats,
-    error: float,
-    reason: str | None,
-) -> Learned:
+def _learned(window: Window, seen: Batches, used: npt.NDArray[np.bool_], fit: _Fit) -> Learned:
+    source = "window" if fit.reason is None else PRIOR if fit.error is None else f"window and {PRIOR}"
+    cost, least, most = (_cost(window, terms, source) for terms in (fit.terms, fit.least, fit.most))
+    learned = Learned(cost, (least, most), source, int(used.sum()), error=fit.error, reason=fit.reason)
+    if fit.error is None:
+        return learned
     y = window.tpot_s[used]
-    predicted = terms @ np.stack([np.ones_like(y), seen.active[used], seen.batch[used]])
-    source = "window" if reason is None else f"window and {PRIOR}"
-    return Learned(
-        _cost(window, terms, source),
-        source,
-        len(y),
+    predicted = fit.terms @ np.stack([np.ones_like(y), seen.active[used], seen.batch[used]])
+    return replace(
+        learned,
         r2=float(1 - ((y - predicted) ** 2).sum() / max(((y - y.mean()) ** 2).sum(), 1e-300)),
         residual=float(np.median(np.abs(y / predicted - 1))),
-        error=error,
-        reason=reason,
     )
 
 

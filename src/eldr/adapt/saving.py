@@ -1,6 +1,7 @@
 """What JSQ would have given on the same traffic."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,8 @@ class Saving:
     """`eldr_estimated_tpot_saving_ratio` and what it stands on.
 
     ratio: 1 - mean TPOT of the current policy / mean TPOT of JSQ, both replayed. low, high: its 95 %
-    interval, of the traffic's noise over blocks of time and of MODEL_ERROR together.
+    interval, of the traffic's noise over blocks of time and of MODEL_ERROR together; where the window does
+    not tell the cost, of all costs that it may be. jsq_s: mean TPOT of JSQ.
     mean_error: by what share the replayed mean TPOT of the current policy is above the one that was really
     observed, of the same requests; None where none of them ran under it.
     """
@@ -27,7 +29,13 @@ class Saving:
     ratio: float
     low: float
     high: float
+    jsq_s: float
     mean_error: float | None
+
+    def spanning(self, others: Iterable["Saving"]) -> "Saving":
+        """With an interval that holds those of others."""
+        all_ = (self, *others)
+        return replace(self, low=min(one.low for one in all_), high=max(one.high for one in all_))
 
     def __str__(self) -> str:
         agrees = "" if self.mean_error is None else f"; replayed TPOT is {100 * self.mean_error:+.1f} % off"
@@ -54,4 +62,4 @@ def saving(
     error = None
     if under_current.any():
         error = float(current[under_current].mean() / observed[under_current].mean()) - 1
-    return Saving(-change.ratio, -change.ratio - half, -change.ratio + half, error)
+    return Saving(-change.ratio, -change.ratio - half, -change.ratio + half, float(jsq.mean()), error)

@@ -7,14 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from eldr.adapt.batches import prompt_rates
+from eldr.adapt.blocks import Floats
 from eldr.adapt.choice import CANDIDATES, DEFAULT, JSQ, Choice
 from eldr.adapt.costs import LEAST_REQUESTS, Learned, learn
 from eldr.adapt.replay import LEAST_BLOCKS, Traffic, blocks_of, replay
 from eldr.adapt.saving import Saving, saving
 from eldr.adapt.span import Span
-from eldr.adapt.tune import Tried, compare
+from eldr.adapt.tune import Tried, compare, safest
 from eldr.adapt.window import Window
 from eldr.signature.transform import SignatureTransform
+from eldr.sim.cost import StepCost
 from eldr.types import Matrix
 
 
@@ -51,7 +53,8 @@ def study(
     since_s: float = -np.inf,
     candidates: Sequence[Choice] = CANDIDATES,
 ) -> Study:
-    """Learn the cost, replay the candidates, the current choice, the default and JSQ, and compare them.
+    """Learn the cost, replay the candidates, the current choice, the default and JSQ, and compare them: under
+    both ends of what the cost may be.
 
     centroids: [K, D], and has_centroid [K], of the decode workers of now. since_s: when the current choice
     was made, on the window's clock: what was decided before does not tell how well its replay agrees.
@@ -67,14 +70,25 @@ def study(
     if (filled := len(np.unique(traffic.block))) < LEAST_BLOCKS:
         why = f"requests came in {filled} of {blocks_of(span)} blocks of time, {LEAST_BLOCKS} are needed"
         return Study(len(window), learned, (), None, why)
-    choices = dict.fromkeys((current, JSQ, DEFAULT, *candidates))
-    replays = {choice: replay(traffic, learned.cost, choice, seed) for choice in choices}
     observed, decided_s = (column[traffic.counted] for column in (window.tpot_s, window.decided_s))
-    saved = saving(
-        replays[current], replays[JSQ], observed, traffic.block, decided_s >= since_s, traffic.alike
+
+    def replays(cost: StepCost, choices: Sequence[Choice]) -> tuple[dict[Choice, Floats], Saving]:
+        tpot_s = {choice: replay(traffic, cost, choice, seed) for choice in choices}
+        mine = decided_s >= since_s
+        return tpot_s, saving(tpot_s[current], tpot_s[JSQ], observed, traffic.block, mine, traffic.alike)
+
+    needed, verdicts, savings = tuple(dict.fromkeys((current, JSQ, DEFAULT))), [], {}
+    choices = tuple(dict.fromkeys((*needed, *candidates)))
+    for cost in dict.fromkeys(learned.ends):
+        tpot_s, savings[cost] = replays(cost, choices)
+        error = abs(savings[cost].mean_error or 0.0)
+        tried = compare(tpot_s, traffic.block, current, seed, traffic.alike, error)
+        verdicts.append(tried)
+        choices = tuple(one.choice for one in tried if one.wins or one.choice in needed)
+    saved = savings.get(learned.cost) or replays(learned.cost, needed)[1]
+    return Study(
+        len(window), learned, safest(verdicts), saved.spanning(savings.values()), None, traffic.counted_s
     )
-    tried = compare(replays, traffic.block, current, seed, traffic.alike)
-    return Study(len(window), learned, tried, saved, None, traffic.counted_s)
 
 
 def _too_little(window: Window, has_centroid: npt.NDArray[np.bool_]) -> str | None:

@@ -1,7 +1,8 @@
 """Which policy the replays speak for, and when that is enough to change."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ CAUTION_LEVEL = 0.5
 LEAST_GAIN = 0.01
 """A change that gains less is not made, however certain the gain is; only back to the default."""
 
-
 TAIL_PRICE = 0.1
 """A tail that is longer than the current one's by 10 % takes a gain of 1 % away."""
+
+ROUNDS = 2
+"""In a row that a choice must win before it is changed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +57,38 @@ def compare(
     current: Choice,
     seed: int,
     alike: float = 1.0,
+    error: float = 0.0,
 ) -> tuple[Tried, ...]:
     """Judge all choices, best mean first. replays: TPOT [M] of each, among them `current`, JSQ and DEFAULT.
 
-    block, alike: see mean_change.
+    block, alike: see mean_change. error: share by which the replayed mean of `current` is off the observed
+    one.
 
-    A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN unless it is
-    the default and by TAIL_PRICE of what its tail is longer, and if that tail is not longer than the limit,
-    as seen at CAUTION_LEVEL: JSQ's tail, or the default's where that is longer, so that the default can
-    always be returned to. Where the current one's tail is longer than the limit for certain at TAIL_LEVEL, a
-    choice also wins with a tail that is shorter than the current one's, by LEAST_GAIN and for certain, if its
-    mean is not higher by as much.
+    A choice wins if its mean is lower than the current one's for certain at LEVEL, by LEAST_GAIN and `error`
+    unless it is the default and by TAIL_PRICE of what its tail is longer, and if that tail is not longer than
+    the limit, as seen at CAUTION_LEVEL: JSQ's tail, or the default's where that is longer, so that the
+    default can always be returned to. Where the current one's tail is longer than the limit for certain at
+    TAIL_LEVEL, a choice also wins with a tail that is shorter than the current one's, by LEAST_GAIN and for
+    certain, if its mean is not higher by as much.
     """
-    judge = _Judge(replays, block, current, seed, alike)
+    judge = _Judge(replays, block, current, seed, alike, error)
     return tuple(sorted(map(judge.tried, replays), key=lambda tried: tried.mean_s))
+
+
+def safest(verdicts: Sequence[tuple[Tried, ...]]) -> tuple[Tried, ...]:
+    """One verdict on each choice of several, best mean first. verdicts: of each step cost that there may be.
+
+    The default wins where one of them speaks for it; any other only where all do, so that what is not known
+    of the cost can only lead to the default. A choice may be missing in those after one that it lost.
+    """
+    of_each: dict[Choice, list[Tried]] = {}
+    for one in itertools.chain(*verdicts):
+        of_each.setdefault(one.choice, []).append(one)
+    found = [
+        (min if choice == DEFAULT else max)(several, key=lambda one: (not one.wins, one.price))
+        for choice, several in of_each.items()
+    ]
+    return tuple(sorted(found, key=lambda tried: tried.mean.ratio))
 
 
 class _Judge:
@@ -78,9 +99,10 @@ class _Judge:
         current: Choice,
         seed: int,
         alike: float,
+        error: float,
     ) -> None:
         self._replays, self._block, self._current = replays, block, current
-        self._seed, self._alike = seed, alike
+        self._seed, self._alike, self._least = seed, alike, max(LEAST_GAIN, error)
         self._limit = max(JSQ, DEFAULT, key=lambda choice: float(np.percentile(replays[choice], 99)))
         self._long_tail = self._tail(current, self._limit, TAIL_LEVEL).above
 
@@ -98,7 +120,7 @@ class _Judge:
         if tail.above:
             return False, f"its tail is longer than that of {self._limit}"
         longer = self._tail(choice, self._current, TAIL_LEVEL)
-        needed = (0.0 if choice == DEFAULT else LEAST_GAIN) + TAIL_PRICE * max(longer.ratio, 0.0)
+        needed = (0.0 if choice == DEFAULT else self._least) + TAIL_PRICE * max(longer.ratio, 0.0)
         if mean.below and -mean.ratio >= needed:
             return True, "faster"
         if self._long_tail and mean.ratio < LEAST_GAIN and longer.below and longer.ratio <= -LEAST_GAIN:
@@ -111,10 +133,14 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """The current choice, and those that won against it in the last round: a change needs two in a row."""
+    """The current choice, and in how many rounds in a row others have won against it.
+
+    returns: how often it was the default that was changed to.
+    """
 
     current: Choice
-    winners: frozenset[Choice] = frozenset()
+    wins: Mapping[Choice, int] = field(default_factory=dict)
+    returns: int = 0
 
     def after(self, tried: tuple[Tried, ...]) -> tuple["Tuner", str]:
         """The tuner after a round, and the round in words.
@@ -122,19 +148,28 @@ class Tuner:
         tried: best mean first; empty where there was nothing to compare, which is no round: but where the
         default won before, it is then taken, since queues that grow make windows too short to compare.
         """
-        if not tried and DEFAULT in self.winners:
-            return Tuner(
-                DEFAULT
-            ), f"changed from {self.current} to {DEFAULT}: it won, and nothing compares now"
+        if not tried and DEFAULT in self.wins:
+            why = f"changed from {self.current} to {DEFAULT}: it won, and nothing compares now"
+            return self._changed_to(DEFAULT), why
         if not tried:
             return self, f"kept {self.current}: nothing to compare"
         winners = [one for one in tried if one.wins]
-        again = [one for one in winners if one.choice in self.winners]
-        if again:
-            new = min(again, key=lambda one: one.price)
-            return Tuner(new.choice), f"changed from {self.current} to {new}, two rounds in a row"
+        wins = {one.choice: self.wins.get(one.choice, 0) + 1 for one in winners}
+        enough = [one for one in winners if wins[one.choice] >= self._needed(one.choice)]
+        if enough:
+            new = min(enough, key=lambda one: one.price)
+            why = f"changed from {self.current} to {new}, {wins[new.choice]} rounds in a row"
+            return self._changed_to(new.choice), why
         if winners:
-            first = f"kept {self.current}: {winners[0]}, for the first time; once more is needed"
-            return replace(self, winners=frozenset(one.choice for one in winners)), first
+            won = winners[0].choice
+            rounds = f"round {wins[won]} of {self._needed(won)} in a row"
+            return replace(self, wins=wins), f"kept {self.current}: {winners[0]}, {rounds}"
         other = next(one for one in tried if one.choice != self.current)
-        return replace(self, winners=frozenset()), f"kept {self.current}; the best other: {other}"
+        return replace(self, wins={}), f"kept {self.current}; the best other: {other}"
+
+    def _needed(self, choice: Choice) -> int:
+        """Rounds in a row; twice as many for what is not the default each time that that was come back to."""
+        return ROUNDS if choice == DEFAULT else ROUNDS << self.returns
+
+    def _changed_to(self, choice: Choice) -> "Tuner":
+        return Tuner(choice, {}, self.returns + (choice == DEFAULT))

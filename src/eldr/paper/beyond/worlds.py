@@ -173,6 +173,13 @@ def _synthetic(model: str, workload: str, cost: str, seed: int, kept: Path) -> t
     return generate(moe, MADE, prompt_tokens=300, layers=layers, seed=seed), named_cost(cost)
 
 
+def _batch_led(seed: int, kept: Path) -> tuple[ExpertTraces, StepCost]:
+    """Steps that wait for their requests, not for expert weights, as on a CPU."""
+    traces, cost = SOURCES["qwen3-30b-a3b/tasks"](seed, kept)
+    moe = replace(cost.moe, active_us=0.05 * cost.moe.active_us)
+    return traces, replace(cost, moe=moe, rest=replace(cost.rest, token_us=500.0), fits=())
+
+
 def _shrunk(cost: StepCost, layers: int) -> StepCost:
     """The same layers, fewer of them."""
     share = layers / cost.layers
@@ -195,4 +202,5 @@ SOURCES: dict[str, Callable[[int, Path], tuple[ExpertTraces, StepCost]]] = {
     "qwen3-30b-a3b/languages": functools.partial(
         _synthetic, "qwen3-30b-a3b", "languages", "mi300x-qwen3-30b-a3b"
     ),
+    "batch-led": _batch_led,
 }

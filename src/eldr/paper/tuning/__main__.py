@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from eldr.bench.machine import describe_machine
-from eldr.paper.beyond.cases import CASES
+from eldr.paper.beyond.cases import CASES, LIGHT, Case
 from eldr.paper.pieces import Piece
 from eldr.paper.study import Study
 from eldr.paper.tuning.loop import measured
@@ -18,6 +18,9 @@ from eldr.program import run
 PLAN = {0: ["default", "tau 0"], 1: ["default", "tau 2"]}
 """Seed -> starts."""
 
+NOISY = tuple((Case("batch-led", 8, LIGHT), noise) for noise in (0.1, 0.3))
+"""Cases where the cost is not what it is taken for, and the noise of single requests hides that."""
+
 
 def pieces(kept: str) -> list[Piece]:
     """One a case and seed."""
@@ -28,13 +31,14 @@ def pieces(kept: str) -> list[Piece]:
                 "source": case.source,
                 "workers": case.workers,
                 "batch": case.batch,
+                "noise": noise,
                 "seed": seed,
                 "starts": starts,
                 "kept": kept,
             },
         )
         for seed, starts in PLAN.items()
-        for case in CASES
+        for case, noise in (*((case, 0.0) for case in CASES), *NOISY)
     ]
 
 

@@ -13,6 +13,8 @@ from eldr.sim import ClusterSpec, Records, Requests
 from eldr.sim.cluster import Cluster
 from eldr.types import Decision, PoolView, RoutingRequest
 
+Floats = npt.NDArray[np.float64]
+
 
 class Switchable:
     """The policy of a choice, which can be another one from now on, as in the router."""
@@ -33,12 +35,13 @@ class Switchable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A running cluster."""
+    """A running cluster. noise: factors [N] on the times from first token to end, as clients see them."""
 
     world: World
     workers: int
     cluster: Cluster
     policy: Switchable
+    noise: Floats
 
     @property
     def records(self) -> Records:
@@ -49,20 +52,23 @@ class Live:
         records = self.records
         ended = np.flatnonzero(np.isfinite(records.finish_s))
         ended = ended[np.argsort(records.finish_s[ended], kind="stable")[-capacity:]]
-        return window_of(records, ended, self.world, self.workers)
+        return window_of(records, ended, self.world, self.workers, self.noise)
 
 
-def window_of(records: Records, rows: npt.NDArray[np.intp], world: World, workers: int) -> Window:
-    """A window of some requests of a simulation, with the counts of their prompts."""
+def window_of(
+    records: Records, rows: npt.NDArray[np.intp], world: World, workers: int, noise: Floats
+) -> Window:
+    """A window of some requests of a simulation, with the counts of their prompts. noise: see Live."""
     rows = rows[np.argsort(records.decided_s[rows], kind="stable")]
     requests = records.requests
+    first_s = records.first_token_s[rows]
     counts = np.minimum(world.prefill[requests.kind[rows]], np.iinfo(np.uint16).max)
     return Window(
         worker_ids=tuple(f"d{k}" for k in range(workers)),
         worker=records.decode_worker[rows].astype(np.int64),
         decided_s=records.decided_s[rows],
-        first_token_s=records.first_token_s[rows],
-        finish_s=records.finish_s[rows],
+        first_token_s=first_s,
+        finish_s=first_s + (records.finish_s[rows] - first_s) * noise[rows],
         prompt_tokens=requests.prompt_tokens[rows],
         output_tokens=requests.output_tokens[rows],
         counts=counts.astype(np.uint16),
@@ -77,11 +83,17 @@ def run(
     choice: Choice,
     look: Callable[["Live", float], None] | None = None,
     every_s: float = np.inf,
+    noise: float = 0.0,
 ) -> Live:
-    """Serve the requests. look: called every_s with the time; may read the window and change the policy."""
+    """Serve the requests. look: called every_s with the time; may read the window and change the policy.
+
+    noise: spread of the logarithm of the factors on the times that clients see.
+    """
     policy = Switchable(choice, seed=0)
     spec = ClusterSpec(prefill=max(2, workers // 2), decode=workers)
-    live = Live(world, workers, Cluster(requests, spec, policy, world.profile.centroids, world.cost), policy)
+    cluster = Cluster(requests, spec, policy, world.profile.centroids, world.cost)
+    factors = np.random.default_rng(0).lognormal(-(noise**2) / 2, noise, len(requests))
+    live = Live(world, workers, cluster, policy, factors)
     due_s = every_s
 
     def ended() -> None:

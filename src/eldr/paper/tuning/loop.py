@@ -34,21 +34,26 @@ STARTS: dict[str, Choice] = {
 
 
 def measured(
-    *, source: str, workers: int, batch: int, seed: int, starts: list[str], kept: str
+    *, source: str, workers: int, batch: int, noise: float, seed: int, starts: list[str], kept: str
 ) -> dict[str, Any]:
-    """A Run: loops with some STARTS on the same requests, beside fixed runs. kept: see world_of."""
+    """A Run: loops with some STARTS on the same requests, beside fixed runs.
+
+    noise: see live.run. kept: see world_of.
+    """
     case = Case(source, workers, batch)
     world = world_of(source, workers, seed, kept)
     requests, every_s = _requests(world, case, seed)
     fixed = {choice: run(world, requests, workers, choice).records for choice in (DEFAULT, JSQ)}
     begin_s, final_s = (_times(phase, every_s) for phase in (BEGIN, FINAL))
     loops = {
-        start: _ClosedLoop(world, case, fixed, STARTS[start], seed).run(requests, every_s) for start in starts
+        start: _ClosedLoop(world, case, noise, fixed, STARTS[start], seed).run(requests, every_s)
+        for start in starts
     }
     result = Run(
         source=source,
         workers=workers,
         batch=batch,
+        noise=noise,
         seed=seed,
         evidence=world.evidence,
         rate=len(requests) / float(requests.arrival_s[-1]),
@@ -81,9 +86,15 @@ class _ClosedLoop:
     """What the router does every so often. fixed: records of runs whose policy stays."""
 
     def __init__(
-        self, world: World, case: Case, fixed: dict[Choice, Records], start: Choice, seed: int
+        self,
+        world: World,
+        case: Case,
+        noise: float,
+        fixed: dict[Choice, Records],
+        start: Choice,
+        seed: int,
     ) -> None:
-        self._world, self._case, self._fixed, self._seed = world, case, fixed, seed
+        self._world, self._case, self._noise, self._fixed, self._seed = world, case, noise, fixed, seed
         self._tuner, self._since_s = Tuner(start), -np.inf
         self._changes: list[tuple[float, str]] = []
         self._rounds: list[Round] = []
@@ -93,7 +104,13 @@ class _ClosedLoop:
         begin_s, final_s = (_times(phase, every_s) for phase in (BEGIN, FINAL))
         self._last_s = final_s[0]
         live = run(
-            self._world, requests, self._case.workers, self._tuner.current, look=self._look, every_s=every_s
+            self._world,
+            requests,
+            self._case.workers,
+            self._tuner.current,
+            look=self._look,
+            every_s=every_s,
+            noise=self._noise,
         )
         return Loop(
             begin=_phase(live.records, begin_s),
@@ -140,7 +157,7 @@ class _ClosedLoop:
             r2=found.learned.r2,
             active_ratio=found.learned.cost.active_s / self._world.cost.active_s,
             replay_error=found.saving.mean_error,
-            jsq_error=next(one.mean_s for one in found.tried if one.choice == JSQ) / jsq_s - 1,
+            jsq_error=found.saving.jsq_s / jsq_s - 1,
             saving=found.saving.ratio,
             low=found.saving.low,
             high=found.saving.high,

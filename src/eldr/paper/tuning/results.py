@@ -74,12 +74,14 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A case with one seed: loops by their start, beside fixed runs of the default and JSQ.
 
-    rate: requests a second. every_s: between two studies. default, jsq: of the final phase.
+    noise: on the times that the router sees, see live.run. rate: requests a second. every_s: between two
+    studies. default, jsq: of the final phase.
     """
 
     source: str
     workers: int
     batch: int
+    noise: float = 0.0
     seed: int
     evidence: str
     rate: float
@@ -95,7 +97,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return f"{self.source}, {self.workers} workers, {self.case.load}"
+        noise = f", noise {self.noise:g}" if self.noise else ""
+        return f"{self.source}, {self.workers} workers, {self.case.load}{noise}"
 
     def change(self, start: str, field: str = "mean_ms") -> float:
         """Percent by which a loop's final phase is above the fixed default's."""
