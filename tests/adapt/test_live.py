@@ -216,6 +216,35 @@ async def test_what_needs_time_alone_is_looked_at_again_without_a_new_request(
     assert not answers
 
 
+@pytest.mark.parametrize("another_model", [True, False])
+async def test_while_there_is_no_profile_of_the_model_one_new_request_is_enough_for_a_look(
+    monkeypatch: pytest.MonkeyPatch, another_model: bool
+) -> None:
+    asked: list[Question] = []
+
+    async def too_few(question: Question) -> Answer:
+        asked.append(question)
+        return Answer(None, "too few requests")
+
+    monkeypatch.setattr(live, "ask", too_few)
+    monkeypatch.setattr(live, "ANOTHER_MODEL", 1)
+    profile = domain_profile(DOMAINS[:2])
+    async with stack(policy="locality_band", profile=profile, learner=learning()) as router:
+        if another_model:
+            other = np.full((3, 4), TOP_K, np.uint32)
+            router.prefill[0].faults.counts = encode_counts(other, top_k=TOP_K, tokens=4)
+        monkeypatch.setattr(live, "LEAST_NEW", 8)
+        await ask(router, "law", rounds=8)
+        await until(lambda: asyncio.sleep(0, bool(asked) and len(asked[-1].sample) == 8))
+        await ask(router, "law")
+        if another_model:
+            await until(lambda: asyncio.sleep(0, len(asked[-1].sample) == 9))
+        else:
+            await asyncio.sleep(0.5)
+            assert len(asked) == 1
+        assert (asked[-1].profile is None) == another_model
+
+
 async def test_a_child_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = asyncio.Event()
 

@@ -159,7 +159,7 @@ class Learning:
             await asyncio.sleep(POLL_S)
             seats, now_s = watch.seats(), live.clock.now_s()
             moved = seats.worker_ids != looked_for and watch.calm_s >= SETTLE_S
-            least_new = LEAST_NEW if self._now.profile is not None else 1
+            least_new = LEAST_NEW if self._profile is not None else 1
             nothing_new = self._new < least_new and not self._settling
             if (now_s < next_s and not moved) or nothing_new or not seats.worker_ids:
                 continue
@@ -204,13 +204,18 @@ class Learning:
                     "the other processes cannot be told what is in use, which is tried again: %s", error
                 )
 
-    def _question(self, live: Live, seats: Seats) -> Question:
+    @property
+    def _profile(self) -> Profile | None:
+        """The one of now, if it is of the model that requests are answered by."""
         now = self._now.profile
+        return now if now is not None and now.counts_shape == self._shape else None
+
+    def _question(self, live: Live, seats: Seats) -> Question:
         return Question(
             sample=self._sample.seen(),
             latest=self._latest.seen(),
             seats=seats,
-            profile=now if now is not None and now.counts_shape == self._shape else None,
+            profile=self._profile,
             asked_s=live.clock.now_s(),
             since_s=self._since_s,
             model=live.model(),
